@@ -1,4 +1,4 @@
-//! Links the image to the address that the contract defines.
+//! Links the image at the address that the contract defines.
 
 use hypercalls::payload::{IMAGE_GPA, STACKS_GPA};
 

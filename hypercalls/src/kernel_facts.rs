@@ -34,7 +34,7 @@ pub struct KernelFacts {
     pub version: u32,
     /// [`COUNTS_LOCKS`].
     pub flags: u32,
-    /// `native_queued_spin_lock_slowpath`.
+    /// `queued_spin_lock_slowpath`, with or without `native_`.
     pub native_slow_path: CodeRange,
     /// `__pv_queued_spin_lock_slowpath`; zero in a kernel without PV queued spinlocks.
     pub pv_slow_path: CodeRange,

@@ -1,8 +1,8 @@
 //! Memory that the VMM and a payload share: one [`Shared`] block.
 //!
 //! The VMM writes [`Params`] before the first vCPU runs, sets [`Shared::go`] when all vCPUs have
-//! arrived, reads the per-vCPU [`Slot`]s while they run and sets [`Shared::stop`]. Each vCPU writes only
-//! its own slot. Fields that both sides access are atomics; every group has its own cache line.
+//! arrived, reads the [`Slot`]s while the vCPUs run, and sets [`Shared::stop`]. No vCPU writes
+//! another's slot. Fields that both sides access are atomics; every group has its own cache line.
 
 use core::{
     mem::offset_of,
@@ -63,8 +63,8 @@ pub enum Workload {
     PendingHalt = 6,
     /// Like [`Workload::Operate`], but the last vCPU only reads the word that the others write.
     HotLine = 7,
-    /// Like [`Workload::Operate`] with four systems, one drawn at random for each operation: the chosen
-    /// system, and the first system of each other family.
+    /// Like [`Workload::Operate`], with its system and the first system of each other family: each
+    /// operation draws one of the four at random.
     Mixed = 8,
     /// vCPU 0 reads the ports of halts and kicks, writes them in the wrong width, kicks an unknown vCPU,
     /// and is done: abuse of the ports by a hostile or broken guest.
@@ -167,7 +167,7 @@ pub mod handoff {
 /// The largest number of locks that a payload's vCPUs use.
 pub const MAX_LOCKS: usize = 16;
 
-/// Number of samples, the latest, that a payload retains.
+/// Number of most recent samples that a payload retains.
 pub const SAMPLES: usize = 1 << 14;
 
 /// Set by the VMM before the first instruction, constant afterwards.
@@ -244,8 +244,8 @@ slot! {
     halts,
     /// `unlock_kick` calls made.
     kicks,
-    /// Failed checks of a system's guarantees: mutual exclusion, the bounds of a sum, the lower bound of
-    /// a count. Any nonzero value is a bug.
+    /// Failed checks of a system's guarantees: mutual exclusion, the bounds of a sum or count. Any
+    /// nonzero value is a bug.
     violations,
     /// Acquisitions whose ticket did not follow the ticket served before. Any nonzero value is a bug of
     /// a lock that is first in, first out.
@@ -361,7 +361,7 @@ pub struct Shared {
     pub slots: [Slot; MAX_VCPUS as usize],
     /// Times in TSC ticks: operation `n` of vCPU 0 at index `n` modulo [`SAMPLES`].
     pub samples: [AtomicU32; SAMPLES],
-    /// Times by vCPU: to acquire a lock or mutex, to add to a counter, or to get and put a lockref.
+    /// Times by vCPU: to acquire a lock or mutex, add to a counter, get and put a lockref, or switch.
     pub latencies: [LatencyBuckets; MAX_VCPUS as usize],
 }
 

@@ -121,7 +121,7 @@ pub enum GuestEvent {
     /// The guest has just read its benchmark's counters for the first time: the measured window begins.
     /// The VMM takes a snapshot of its counters at the same moment.
     WindowBegins = 6,
-    /// The guest has just read them for the last time: the window ends. The workers continue until
+    /// The guest has just read these counters for the last time: the window ends. The workers continue until
     /// [`GATE`] shows that the windows of all machines have ended.
     WindowEnds = 7,
     /// The guest's kernel panics: the reset that may follow is not a reboot. Needs

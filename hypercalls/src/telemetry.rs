@@ -92,8 +92,8 @@ pub enum Wait {
     /// Waits outside the queue, which is full, and has no ticket: it halts, is about to halt, or has been let
     /// in and has not continued yet. The ticket is zero.
     Throttled = 4,
-    /// About to kick the waiter with this ticket, or a throttled waiter, after a release: until the kick that
-    /// waiter sleeps, although the lock may be free.
+    /// About to kick the waiter with this ticket, or a throttled waiter, after a release: that waiter sleeps
+    /// until the kick, although the lock may be free.
     Kicking = 5,
 }
 
@@ -214,7 +214,7 @@ pub struct Line {
 #[repr(C, align(128))]
 pub struct MachineWords {
     /// Number of vCPUs without a CPU, by the schedule, that held a lock ([`Line::held`]), were next in line,
-    /// or owed a kick when they lost it. Excludes a next in line that halts or became next later, and a vCPU
+    /// or owed a kick when they lost it. Excludes a waiter that is next but halts or became next later, and a vCPU
     /// stopped between taking a lock and publishing it. Always zero under the host's scheduler.
     pub critical_off: AtomicU32,
 }

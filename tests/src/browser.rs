@@ -1,7 +1,7 @@
 //! Headless Chromium, driven over its DevTools pipe: JSON messages, each terminated by a zero byte.
 //!
 //! The maintained crates for this bring a generated type for each of a thousand messages, a
-//! WebSocket and an HTTP client, too much for four messages.
+//! WebSocket and an HTTP client, too much for ten messages.
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -11,7 +11,7 @@ pub enum Kvm {
     Hardware,
     /// Opens on a CPU without either: ring 3 only.
     Software,
-    /// `/dev/kvm` does not exist.
+    /// No working `/dev/kvm`.
     Absent,
     /// This user may not open `/dev/kvm`.
     Denied,

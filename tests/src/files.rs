@@ -58,8 +58,8 @@ pub fn json(file: &Path) -> anyhow::Result<Value> {
 
 /// Copies a program and makes it executable for all users.
 ///
-/// A child writes it. Otherwise a child that another test starts at that moment would inherit this process's
-/// descriptor, and execve(2) of the file would fail (`ETXTBSY`) until that child calls execve.
+/// A child writes the copy. Otherwise a child that another test forks at that moment would inherit the writable
+/// descriptor, and execve(2) of the copy would fail (`ETXTBSY`) until that child calls execve.
 pub fn install(program: &Path, to: &Path) -> anyhow::Result<()> {
     run_install(Program::new("install").args(["-m", "755"]).args([program, to]))
 }

@@ -39,7 +39,7 @@ impl Default for Fixture {
     }
 }
 
-/// A lock's behaviour at an overcommit ratio: events per second, `spread` of ln(rate), `wasted` a share.
+/// A lock's behaviour at an overcommit ratio: events per second, `spread` (sigma of ln(rate)), `wasted` (a share).
 struct Shape {
     rate: f64,
     spread: f64,

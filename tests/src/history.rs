@@ -8,7 +8,7 @@ use crate::{
 /// Folder of the model checkers, whose checks and mutants have names in prose.
 const MODEL: &str = "guest-kernel-config/locks/model";
 
-/// Returns a fault for each row of this text that names no test of `make test`.
+/// Returns the faults of the rows in this text.
 fn faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(text, "#");

@@ -103,7 +103,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     let started = (arguments.test_threads != Some(1)).then(|| lane(&guests_parallel));
     tally.run(arguments, &parallel, retry::run);
-    // Guests come last: this waits for the outcomes of the lane.
+    // Parallel guests come last: this waits for the lane's outcomes.
     let guests = started.unwrap_or_else(|| lane(&guests_parallel));
     tally.run(arguments, &guests_parallel, move |test| guests.outcome(test));
     tally.run(&serial, &alone, retry::run);

@@ -59,9 +59,9 @@ impl Results {
         Ok(Self(files::json(json)?))
     }
 
-    /// Returns the figures of each run that has any, with the fields of its point, in the order of their
-    /// ends. The sums of its schedule are in `schedule.measured` (over the window) and in `schedule.whole`
-    /// (since the start of its VMs).
+    /// Returns the figures of each run that has any, with the fields of its point, in order of completion.
+    /// The sums of its schedule are in `schedule.measured` (over the window) and in `schedule.whole` (since
+    /// the start of its VMs).
     pub fn runs(&self) -> anyhow::Result<Vec<Value>> {
         let lines = self.0["runs"][0]["lines"].as_array();
         let lines = lines.with_context(|| format!("no lines: {:#}", self.0))?;
@@ -270,7 +270,7 @@ impl Boot {
         self.program().start()
     }
 
-    /// Runs it by `run`; returns its result and the contents of `--stats`.
+    /// Runs it with `run`; returns its result and the contents of `--stats`.
     pub fn with_stats(
         self,
         run: impl FnOnce(Self) -> anyhow::Result<RunResult>,

@@ -1,8 +1,8 @@
 //! Repeats tests whose failure may be due to chance.
 //!
 //! The summary lists every test that passed only after a repetition, with the reasons. A broken guarantee
-//! (mutual exclusion, a wrong figure, a hang) fails a test at once. A test is repeated only if a check by
-//! [`expect_usually!`](crate::expect_usually) failed or a guest of the emulated host died ([`Killed`]).
+//! (mutual exclusion, a wrong figure) fails a test at once. A test is repeated only if a check by
+//! [`expect_usually!`](crate::expect_usually) failed or a guest of the emulated host died or hung ([`Killed`]).
 
 use std::{
     fmt,
@@ -49,7 +49,7 @@ macro_rules! expect_usually {
 }
 
 /// Runs a row of a test's table, and repeats it after a [`Miss`]. Repeating the whole test instead would fail
-/// by another row each time. Prints each miss; a row that misses every time fails.
+/// on another row each time. Prints each miss; a row that misses every time fails.
 pub fn row<T>(name: &str, attempt: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut missed = 0;
     loop {

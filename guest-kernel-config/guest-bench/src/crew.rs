@@ -52,8 +52,8 @@ pub fn threads(
     })
 }
 
-/// Waits for the warm-up while the workers work, and counts over the window. `advance` waits for the time
-/// passed; it returns the current time in seconds, and the operations of each worker so far.
+/// Waits for the warm-up while the workers work, and counts over the window. `advance` waits for its
+/// argument and returns the current time in seconds, and the operations of each worker so far.
 pub fn measure(
     options: &WorkloadOptions,
     window: &mut Window,

@@ -68,7 +68,7 @@ impl CrewMember {
 
 /// Sizes of reads, which increase as in the lockref discussion of 2019.
 const SIZES: [usize; 5] = [0, 512, 4 << 10, 16 << 10, 64 << 10];
-/// Longest run, in seconds.
+/// Longest warm-up or measurement, in seconds.
 const MAX_SECS: f64 = 3600.0;
 const MAX_WORKERS: usize = 4096;
 /// Largest mapping, in MiB.

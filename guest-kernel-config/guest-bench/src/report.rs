@@ -5,7 +5,7 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The label of the steal time, which KVM reports, in the text.
+/// The text's label of the steal time, which KVM reports.
 const STEAL: &str = "steal (host's run queue)";
 
 /// The operations of the workers in a period.

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
 };
 
-/// The file that takes the announcements; a read returns the counts within the window.
+/// The file that takes the announcements; a read returns the counts within all windows.
 pub const FILE: &str = "/sys/kernel/debug/pvticket/window";
 
 /// Announces the steps of a benchmark. Does nothing on a kernel without the file.

@@ -52,7 +52,7 @@ mod tests {
     }
 
     /// Excludes the workloads that start this program again, the kernel's own, and PostgreSQL's. On a busy
-    /// host no worker may run during a short window: the last window is 200 s long.
+    /// host a short window may pass without a worker running: the last is 200 s long.
     #[test]
     fn every_thread_workload_makes_progress() {
         for workload in ALL.iter().filter(|workload| {

@@ -73,7 +73,7 @@ pub fn spawn(
     syscall::exit(report_failure(argv[0], error))
 }
 
-/// Tries every candidate path; returns only on failure. As in execvp, a file without execute
+/// Tries the candidate paths; returns only on failure. As in execvp, a file without execute
 /// permission does not end the search, but determines the error.
 fn exec(argv: &[&CStr], environment: &Environment) -> Errno {
     syscall::block_signals(SignalSet::NONE);

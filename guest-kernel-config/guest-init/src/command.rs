@@ -112,7 +112,7 @@ impl Buffer {
     }
 }
 
-/// One of the command's outputs; `None` after all writers have closed it.
+/// One of the command's outputs; `pipe` is `None` after end or error.
 struct OutputPipe {
     pipe: Option<OwnedFd>,
     stream: OutputStream,
@@ -143,7 +143,7 @@ struct Forwarder<'a> {
 
 impl Forwarder<'_> {
     /// Forwards until the command has ended; returns its exit status. By then all its output is in the
-    /// pipes: does not wait for its remaining children.
+    /// pipes: its remaining children are not awaited.
     fn run(mut self, pid: Pid) -> Result<i32, Errno> {
         self.stdin.pump(self.machine, self.ports);
         loop {

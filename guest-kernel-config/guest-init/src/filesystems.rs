@@ -42,7 +42,7 @@ pub fn set_up() {
     link_busybox();
 }
 
-/// Opens closed standard descriptors, as on a kernel without a console: a pipe would get their numbers.
+/// Opens closed standard descriptors, as on a kernel without a console, lest a pipe get their numbers.
 fn fill_standard_descriptors() {
     const LAST: i32 = 2;
     while let Ok(null) = fs::open(c"/dev/null", OFlags::RDWR, Mode::empty()) {
@@ -71,7 +71,7 @@ pub fn read(path: &CStr) -> Option<Vec<u8>> {
     }
 }
 
-/// Creates the device nodes that init itself needs, if there is no devtmpfs (numbers:
+/// Creates the basic device nodes, if there is no devtmpfs (numbers:
 /// Documentation/admin-guide/devices.txt of the kernel).
 fn make_nodes() {
     for (path, major, minor) in [

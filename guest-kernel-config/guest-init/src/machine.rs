@@ -24,7 +24,7 @@ pub enum OutputStream {
 pub enum Platform {
     /// The pvticket VMM.
     Pvticket(Ports),
-    /// Another VMM, for example QEMU: only the console is available.
+    /// No usable ports, for example under QEMU: only the console is available.
     Other,
 }
 
@@ -64,7 +64,7 @@ impl Platform {
     }
 }
 
-/// The contract's ports, open to this process.
+/// The VMM's ports, open to this process.
 pub struct Ports {
     base: u16,
     features: u32,

@@ -25,7 +25,7 @@ mod syscall;
 
 use machine::Platform;
 
-/// Exit status if the command cannot be started.
+/// Exit status if the command or shell cannot run.
 const STATUS_FAILURE: i32 = 255;
 
 /// Runs process 1; in any other process returns the exit status.

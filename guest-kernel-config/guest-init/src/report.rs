@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use rustix::io::Errno;
 
-/// Standard error: the console for process 1, a pipe for its child before exec.
+/// Standard error: the console, or a pipe in a child before exec.
 struct StandardError;
 
 impl Write for StandardError {

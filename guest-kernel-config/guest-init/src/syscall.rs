@@ -1,5 +1,5 @@
-//! The system calls that rustix does not offer: process control, which it leaves to a libc, ioperm
-//! and signalfd.
+//! The system calls that rustix does not offer: ioperm, signalfd, and process control, which it
+//! leaves to a libc.
 //!
 //! Numbers: arch/x86/entry/syscalls/syscall_64.tbl of the kernel.
 

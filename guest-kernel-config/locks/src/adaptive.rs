@@ -13,8 +13,8 @@ pub(crate) const MIN_LIMIT: u16 = 2;
 /// The limit of [`Handoff::ADAPTIVE`](crate::Handoff::ADAPTIVE): additive increase, multiplicative
 /// decrease.
 ///
-/// - If a waiter gets the lock more than [`LATE_TICKS`] after its release, the limit becomes half the
-///   number of CPUs then inside, but at least [`MIN_LIMIT`].
+/// - If a waiter gets the lock more than [`LATE_TICKS`] after its release, the limit becomes half of
+///   itself, or half the number of CPUs then inside if lower, but at least [`MIN_LIMIT`].
 /// - It grows by one every 8192 acquisitions, about one time slice: a limit that is too large costs
 ///   the rest of a slice.
 ///
@@ -50,7 +50,7 @@ impl AdaptiveLimit {
     }
 
     /// Records an acquisition at `now`, with `inside` CPUs inside. `waited`: whether the CPU waited
-    /// inside for the release before it.
+    /// inside for the preceding release.
     #[inline]
     pub(crate) fn record_acquisition(&self, now: u64, waited: bool, inside: u16) {
         if waited && now.saturating_sub(self.released.load(Ordering::Relaxed)) > LATE_TICKS {

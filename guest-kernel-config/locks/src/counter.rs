@@ -47,7 +47,7 @@ pub trait Counter {
     /// Adds `amount`.
     fn add<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, amount: i64) -> Addition;
 
-    /// The sum of all parts; slow. Counts every add completed before the call, none that begins
+    /// The shared count and all parts; slow. Counts every add completed before the call, none that begins
     /// after it, and some of the concurrent adds.
     fn sum<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> i64;
 

@@ -18,7 +18,7 @@ use crate::{Bypass, Cpu, Pv, Release, Watch, settle};
 /// - Once such a CPU is preempted, all waiters check the word, and halt if it is held. A release lets in
 ///   the CPU that has halted longest, if any, which then polls the word like a newcomer.
 ///
-/// A CPU that takes the word leaves the queue from any position. So a preempted holder or next in line
+/// A CPU that takes the word leaves the queue from any position. So a preempted holder or next waiter
 /// costs the waiters no more than their halts. A CPU that becomes next in line while it is preempted
 /// delays the waiters behind it in the queue, but no newcomers, until another such CPU is preempted.
 /// Bypasses are unbounded, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
@@ -91,7 +91,7 @@ impl Ticketless for FlexGuardLock {
             cpu.watch.queued(self.key().address(), position);
         }
         if has_halted {
-            // The release that let this CPU in has used up the flag, and others may wait outside.
+            // The release that let this CPU in has cleared the flag, and others may wait outside.
             self.held.request_own_kick();
         }
         if let Some(me) = node {

@@ -36,7 +36,7 @@ pub struct Handoff {
     /// room or they are let in. Zero: no limit. This is the option that matters under overcommit: every CPU
     /// in the queue must run in every round, so no more CPUs should queue than run at once.
     ///
-    /// CPUs outside are let in by order of arrival: at least one every 8193 acquisitions of the lock (65 with
+    /// CPUs outside are let in first come, first served: at least one every 8193 acquisitions of the lock (65 with
     /// small tickets), one at every 31st release that has to kick the next in line, and one at a release that
     /// leaves the queue empty. The CPU that lets one in gives up its own place: at its next acquisition it
     /// waits outside if the queue has at most one place left. For the resulting bound see
@@ -56,7 +56,7 @@ impl Handoff {
     /// Bound on the acquisitions by other CPUs after a CPU has joined the queue of a ticketlock, or waits
     /// outside it, until its own acquisition, if `cpus` CPUs take the lock, all with these settings.
     /// Acquisitions from the release whose kick lets a CPU in until that CPU is awake and has drawn its
-    /// ticket are not counted: the kicker may be preempted before its kick, so that time depends on the
+    /// ticket are not counted: the kicker may be preempted before its kick, so the delay depends on the
     /// scheduler.
     ///
     /// `stopped` is the largest number of CPUs that are preempted between a release and its kick for a whole
@@ -108,8 +108,8 @@ impl Handoff {
 /// million acquisitions per second this is about a time slice.
 const LET_IN: u16 = 8192;
 
-/// With [`Handoff::restrict`]: number of releases after which a CPU is let in even if others are inside; the
-/// same time.
+/// With [`Handoff::restrict`]: number of releases after which a CPU is let in even if others are inside; also
+/// about a time slice.
 pub(crate) const LET_IN_EVERY: u16 = LET_IN;
 
 /// Number of kicking releases, by CPUs with [`Handoff::queue`], between two let-ins. A let-in costs as much

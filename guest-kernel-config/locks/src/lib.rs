@@ -265,6 +265,6 @@ pub trait RawLock {
         None
     }
 
-    /// Returns once the lock has been free at some moment since the call, without taking it.
+    /// Returns once the lock has been free or handed over since the call, without taking it.
     fn wait_until_released<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>);
 }

@@ -3,7 +3,7 @@
 //!
 //! One type has the number of tries before it takes the lock as a parameter: [`UnboundedLockref`]
 //! tries as long as the lock is free, [`BoundedLockref`] a fixed number of times, [`LockedLockref`]
-//! not at all. The first is right with little contention, the last with much; the second is never
+//! not at all. The first suits low contention, the last high; the second is never
 //! far from the better of the two. Each reports its failed tries.
 //!
 //! Guarantees: the count changes atomically, and while the lock is held only by its holder; a dead
@@ -160,8 +160,8 @@ impl<const TRIES: u32> Lockref<TRIES> {
         (counted, new.is_some())
     }
 
-    /// Tries without the lock, while the lock is free, up to the bound. `None` if it is not free,
-    /// or after too many tries.
+    /// Tries without the lock. Returns whether the count was changed; `None` if the lock is held, or
+    /// after too many tries.
     #[inline]
     fn try_change(
         &self,

@@ -29,7 +29,7 @@ use crate::{Bypass, Cpu, Pv, Watch};
 const FREE: i32 = 1;
 /// The mutex is taken, and no CPU sleeps.
 const TAKEN: i32 = 0;
-/// The mutex is taken, and its release must look for sleepers; so does any other negative value.
+/// The mutex is taken, and its release must look for sleepers. Other negative values mean the same.
 const AWAITED: i32 = -1;
 
 /// The cost of an acquisition of a mutex.
@@ -37,7 +37,7 @@ const AWAITED: i32 = -1;
 pub struct MutexCost {
     /// Whether the mutex was not free at the first attempt.
     pub slow: bool,
-    /// Calls of [`Pv::lock_spinning`], including those for the list's own lock.
+    /// Calls to [`Pv::lock_spinning`], including those for the sleeper list's lock.
     pub halts: u32,
     /// Iterations of optimistic spinning, in the queue of spinners (if any) and for the owner.
     pub spins: u32,
@@ -52,7 +52,7 @@ pub struct MutexCost {
 /// The cost of a release of a mutex.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MutexReleaseCost {
-    /// Calls of [`Pv::unlock_kick`], including those for the list's own lock.
+    /// Calls to [`Pv::unlock_kick`], including those for the sleeper list's lock.
     pub kicks: u32,
     /// Atomic read-modify-writes of the mutex's word.
     pub rmw: u32,
@@ -142,7 +142,7 @@ impl<S: Spinners> Mutex<S> {
                 Some(owner) if cpu.pv.is_off(owner) => return false,
                 Some(_) => (),
                 // A release clears the owner before it frees the word, and an acquirer sets it
-                // shortly after it took the word: the word is worth a read only without an owner.
+                // shortly after taking the word: the word is worth a read only without an owner.
                 None if self.take_if_free(taken) => return true,
                 None => (),
             }
@@ -171,8 +171,8 @@ impl<S: Spinners> Mutex<S> {
     /// A sleeper's attempt to take the word, under the list's lock: takes it if it is free, and
     /// marks it as awaited in either case.
     fn take_as_sleeper(&self, taken: &mut MutexCost) -> bool {
-        // A negative word already is what the swap would store. It stays negative while the caller
-        // is in the list: only the owner's release frees it, and then checks the list.
+        // A negative word already means what the swap would store, and stays negative until the
+        // owner's release, which then checks the list.
         if S::READS_FIRST && self.word.load(Ordering::Relaxed) < TAKEN {
             return false;
         }

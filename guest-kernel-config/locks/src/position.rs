@@ -18,7 +18,7 @@ pub struct Position {
     /// The node at whose gate the waiter spins, for
     /// [`RawLock::releases_before`](crate::RawLock::releases_before). Has no meaning outside the library.
     pub node: u16,
-    /// The address of the gate, 16 bits.
+    /// The address of the gate, the 16 bits that the waiter polls.
     pub gate: usize,
 }
 

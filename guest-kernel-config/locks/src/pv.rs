@@ -92,7 +92,7 @@ impl<C: Width> PvTickets<C> {
             if !P::ENABLED {
                 continue;
             }
-            // With a threshold of zero this is the only read of the head.
+            // With a threshold of zero the loop above never reads the head.
             if self.check_served(cpu, ticket) {
                 return;
             }
@@ -175,7 +175,7 @@ impl<C: Width> PvTickets<C> {
         waits.record(cpu.waiters.withdraw(cpu.id, outer), halt);
     }
 
-    /// Kicks the next in line, or else lets a CPU in from outside, after a release that saw the
+    /// Kicks the next in line, and may let a CPU in from outside, after a release that saw the
     /// flag. `ticket` was released when `queued` CPUs were in the queue, the releaser included;
     /// zero: not counted.
     ///
@@ -291,7 +291,7 @@ const SHORT_QUEUE: u16 = 2;
 
 /// Kicks `waiter`, or owes it the kick until the next halt. Counts as one kick either way.
 fn kick_or_owe<P: Pv, W: Watch>(cpu: &Cpu<'_, P, W>, waiter: usize, queued: u16) -> u32 {
-    // A CPU that owes a kick halts at its next wait, which is right in a long queue only: two CPUs
+    // A CPU that owes a kick halts at its next wait, which pays off in a long queue only: two CPUs
     // that pass a lock back and forth should spin (at 1x, measured, unnecessary owed kicks cost
     // 98 % of the throughput).
     if cpu.handoff.fuse && cpu.handoff.queue == 0 && queued > SHORT_QUEUE {

@@ -35,7 +35,7 @@ const EMPTY: u16 = 2;
 pub struct ReciprocatingLock {
     /// [`FREE`], [`EMPTY`], or the node of the last CPU to come.
     arrivals: AtomicU16,
-    /// The node to hand the lock to; zero: the segment has been served. Only the holder accesses
+    /// The node to hand the lock to; zero: the segment has been served. Only the holder writes
     /// this and `end`.
     successor: AtomicU16,
     /// The name at the end of a segment: of the segment served now if there is a successor,

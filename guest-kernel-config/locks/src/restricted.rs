@@ -25,13 +25,13 @@ const ONE_INSIDE: u16 = 2;
 ///
 /// Under overcommit a lock whose waiters are served in order needs every waiter's CPU in every round,
 /// so no more CPUs should wait than run at once. A CPU that is let in exceeds the limit by one until
-/// the next CPU leaves, and so does each spurious wakeup.
+/// the next CPU leaves, and so do `try_lock` and spurious wakeups.
 ///
 /// Once a CPU is inside, the bound on bypasses is the inner lock's; for CPUs outside see
 /// [`Handoff::restricted_bypasses`]. `queue:N` is this rule for PV ticketlocks, with the tickets as the
 /// count.
 ///
-/// Without PV no CPU can halt, and this behaves as the inner lock.
+/// Without PV no CPU can halt, and this behaves like the inner lock.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Restricted<L> {

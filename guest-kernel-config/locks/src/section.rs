@@ -13,7 +13,7 @@ pub struct Violation;
 pub struct Disorder;
 
 /// The words that a unit of work increments in turn: 24, in one cache line, where a [`Section`] also has
-/// room for its marks.
+/// room for its owner and ticket.
 ///
 /// The time of an increment must not depend on the predictions of the CPU. With a single word it does:
 /// with memory renaming (AMD since Zen 2, Intel since Golden Cove) a CPU predicts from an instruction's
@@ -97,7 +97,7 @@ impl Default for Counts {
 }
 
 /// A critical section that does not include a lock. It uses loads and stores only, no atomic
-/// read-modify-write, so that a second CPU inside is detected: by the owner's mark, and by lost
+/// read-modify-write, so that a second CPU inside is detected: by the owner's id, and by lost
 /// increments of the first word.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -126,7 +126,7 @@ impl Section {
         }
     }
 
-    /// Checks that the ticket of `taken`, the lock held by the caller, is the next in order. A first in,
+    /// Checks that the ticket of `taken`, the caller's acquisition, is the next in order. A first in,
     /// first out lock serves tickets without gaps. A lock without tickets is never out of order.
     #[inline]
     pub fn follows<L: RawLock>(&self, taken: &Acquisition) -> Result<(), Disorder> {
@@ -210,7 +210,7 @@ mod tests {
     fn a_section_is_in_one_line() {
         let last = core::mem::offset_of!(Section, last) + size_of::<AtomicU16>();
         assert!(core::mem::offset_of!(Section, words) == 0 && last <= 64, "{last}");
-        // No lost increment is missed where the count wraps.
+        // A wrap of the count is no lost increment.
         let section = Section::new();
         section.words.0[0].store(u16::MAX, Ordering::Relaxed);
         assert_eq!(section.run(0, 50), Ok(()));

@@ -9,7 +9,7 @@ use crate::{Bypass, RawLock};
 /// tables, its type, its needs, a description, and the document that it comes from. The first of
 /// each family is the baseline of the others.
 ///
-/// New systems are added only here. A program that runs them matches on the family.
+/// New spinlocks also need a line in `model/build/locks.rs`. A program that runs systems matches on the family.
 #[macro_export]
 macro_rules! systems {
     ($then:ident) => {
@@ -143,7 +143,7 @@ pub enum Origin {
     PercpuCounter,
     /// "Disable lockref on arm64", Linux 2019.
     Lockrefs,
-    /// Locks of Linux since 4.2: queued spinlocks, and their PV form.
+    /// Locks of Linux since 4.2: queued spinlocks, their PV form and fallback.
     LaterKernels,
     /// Locks of the literature, each with its source in the documentation of its type.
     Literature,

@@ -23,7 +23,7 @@ pub(crate) struct Stage<L> {
     pub(crate) yielded_to: Cell<Option<usize>>,
     /// One bit per CPU, set if it is not running.
     pub(crate) off: Cell<u64>,
-    /// Whether a holder, or a next in line, is not running.
+    /// Whether a holder or next waiter is not running.
     pub(crate) is_critical_off: Cell<bool>,
     pub(crate) now: Cell<u64>,
     pub(crate) slice_left: Cell<u64>,

@@ -126,7 +126,7 @@ impl<C: Width> TicketWord<C> {
     }
 
     /// Releases with one atomic add, a full barrier. Returns the old head, with the flag at that
-    /// moment. From here on the lock may be freed memory to the caller.
+    /// moment. From here on the lock may be freed memory.
     #[inline]
     pub(crate) fn release_fetch(&self) -> Head {
         Head(self.head.fetch_add(INC, Ordering::SeqCst))

@@ -211,7 +211,7 @@ impl WaitTable {
         let now = self.arrivals.load(Ordering::Relaxed);
         let candidate = |cpu: usize| {
             let waiter = &self.waiters[cpu];
-            // Read first: a claim of this state can only hit the wait that was found.
+            // Read first: a claim of this state can succeed only for the wait found.
             let state = waiter.state.load(Ordering::SeqCst);
             let matches = waiter.wants(lock, THROTTLED) && state & STATE != CLAIMED;
             matches.then_some((cpu, state))

@@ -34,7 +34,7 @@ type Awaiting = Mutex<Vec<(usize, Position)>>;
 
 /// CPUs join one after the other while CPU 0 holds the lock: all are served, in that order if the
 /// lock claims to be FIFO. If the lock reports places, exactly one waiter is next each time: the
-/// one served next. An observer sees the steps of each CPU in a valid order.
+/// waiter served next. An observer sees the steps of each CPU in a valid order.
 fn check_order<L: RawLock + Default + Sync>() {
     const COUNT: usize = 5;
     let bench = Bench::<L, true>::new(COUNT);

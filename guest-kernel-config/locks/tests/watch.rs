@@ -226,7 +226,7 @@ fn pv_halts_and_kicks_are_observed_in_order() {
         (2, 0, Cue::At(FlagToHalt), [before, &KICKS, halt, &RESUMED].concat()),
         // A release before the flag leaves nothing to kick, and no halt.
         (2, 0, Cue::At(BeforeFlag), vec!["1 BeforeFlag", "0 releases"]),
-        // A flag without a waiter: hints 1 and 2 come before the halt, which is spurious; 3 after it.
+        // A flag without a waiter: hints 1 and 2 come before the halt, which returns spuriously; 3 after it.
         (
             2,
             0,

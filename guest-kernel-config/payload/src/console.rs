@@ -15,7 +15,7 @@ pub fn hello(vcpu: &CallingVcpu) {
     }
 }
 
-/// vCPU 0 writes one byte and then only halts.
+/// vCPU 0 writes one byte; then all vCPUs only halt.
 pub fn idle(vcpu: &CallingVcpu) -> ! {
     hello(vcpu);
     let transport = TransportPorts::for_vcpu(vcpu);

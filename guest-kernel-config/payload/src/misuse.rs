@@ -23,7 +23,7 @@ pub fn run(vcpu: &CallingVcpu) {
         for read in [port::in8(port).into(), port::in16(port).into(), port::in32(port)] {
             violations += u64::from(read != 0);
         }
-        // Without the 32-bit read, which has the ports' width although it is undefined.
+        // Excludes the 32-bit read: it is undefined but has the ports' width.
         operations += 4;
     }
     port::out32(port::at(ports::UNLOCK_KICK), UNKNOWN_VCPU);

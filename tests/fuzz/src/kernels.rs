@@ -58,8 +58,8 @@ impl ReadVolatile for ShrinkingFile<'_> {
     }
 }
 
-/// Loads a kernel into `mib` MiB. A kernel that a loader accepts must lie in memory, and the zero page must
-/// describe the memory and the RAM disk.
+/// Loads a kernel into `mib` MiB; None if it is rejected. An accepted kernel must lie in memory, and the zero
+/// page must describe the memory and the RAM disk.
 fn load(
     kernel: &[u8],
     initrd: &mut [InitrdPart<'_>],
@@ -252,7 +252,7 @@ pub fn cmdline_seeds() -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Without such a seed mutations hardly ever reach the check for an archive's end.
+    /// Without such a seed, mutations hardly ever reach the check for an archive's end.
     #[test]
     fn a_seed_has_a_complete_archive_in_a_file() {
         let is_complete = |seed: &Vec<u8>| {

@@ -7,7 +7,7 @@ use sim::{Brake, Family, LineLaw, Machine, System, search::Scenario};
 
 use crate::input::Input;
 
-/// Laws without caches do not use the costs of a machine.
+/// A [`LineLaw`] without caches ignores a machine's costs.
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| Machine::ideal(8));
 
 fn handoff(input: &mut Input<'_>) -> HandoffSpec {
@@ -29,7 +29,7 @@ fn noise(input: &mut Input<'_>) -> Option<NoiseTimes> {
     ["2us+4us", "20us+20us"].get(input.below(3)).and_then(|times| times.parse().ok())
 }
 
-/// Each lock must exclude other vCPUs, finish, and keep its bound on bypasses.
+/// Checks a lock's mutual exclusion, progress and bound on bypasses.
 pub fn locks(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let system = input.choose(System::ALL);
@@ -54,7 +54,7 @@ pub fn locks(bytes: &[u8]) {
         think: 1 + u32::from(input.byte()),
         critical: 1 + u32::from(input.byte()),
         is_fixed: input.byte().is_multiple_of(2),
-        // Steps take time, so few loads are long.
+        // Simulation is slow, so few scenarios are long.
         operations: input.choose(&[24, 24, 24, 48, 48, 200]),
         seed: input.double(),
     };

@@ -1,9 +1,9 @@
 //! libFuzzer's entry point to the fuzz targets.
 //!
 //! All targets are in one binary, which is linked once. `PVTICKET_FUZZ` names the target to run, and
-//! the arguments are libFuzzer's. `run.sh` runs them, and `README.md` explains how to add a target.
+//! the arguments are libFuzzer's. `run.sh` runs the targets, and `README.md` explains how to add one.
 
-// libFuzzer has the entry point.
+// libFuzzer provides `main`.
 #![no_main]
 
 use std::{fs, io, path::Path, process::exit, sync::OnceLock};

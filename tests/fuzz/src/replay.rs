@@ -1,4 +1,4 @@
-//! Replays a target without libFuzzer, on inputs that are equal in each run.
+//! Replays a target without libFuzzer, on the same inputs in each run.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{TARGETS, Target, mutate::mutate};
 
-/// Default number of mutated inputs per target (`FUZZ_REPLAYS`). All targets together take some seconds in a
+/// Default number of mutated inputs per target (`FUZZ_REPLAYS`). All targets together take a few seconds in a
 /// dev build.
 const REPLAYS: u64 = 500;
 

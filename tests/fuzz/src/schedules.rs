@@ -116,7 +116,7 @@ fn check_round_trip(recording: &Recording) {
     assert_eq!(Recording::read(&mut &written[..]).unwrap(), *recording);
 }
 
-/// Lets time pass for the vCPUs of a schedule, and makes one of them act.
+/// Advances to the next deadline, then takes step `n` of a fixed sequence.
 fn advance(world: &mut World, n: usize) {
     world.due(n);
     let v = n / 8;

@@ -9,7 +9,7 @@ use study::{
 
 use crate::input::is_one_line;
 
-/// A spec is an experiment with all its cells, or is rejected in one line that names the mistake.
+/// A spec yields an experiment with all its cells, or is rejected in one line.
 pub fn spec(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let cpus = CpuList::new(&[0, 1]).unwrap();

@@ -65,9 +65,9 @@ fn a_timeout_ends_it() -> anyhow::Result<()> {
     ran.one_line(&["after 20 s (--timeout): vCPU 0 "]).map(drop)
 }
 
-/// One CPU holds a lock. Another halts for it with interrupts off, so only an NMI reaches it, and the kernel
-/// stops all CPUs before it reboots. The time limit allows for a slow emulated host; without the NMI the VM
-/// never ends.
+/// One CPU holds a lock; another, halted with interrupts off, waits for it. Only an NMI reaches that CPU, and
+/// the kernel stops all CPUs before rebooting. The time limit allows for a slow emulated host; without the NMI
+/// the VM never ends.
 fn reboot_with_a_deaf_waiter(backend: &str) -> anyhow::Result<()> {
     let script = "echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f; echo no reboot";
     let boot = Boot::direct().with("--cpus 4").option("--pv", backend).script(script);

@@ -27,8 +27,8 @@ fn sample_count() -> usize {
     by_form(100, 400)
 }
 
-/// Returns each thread of a process and of its children, which are the workers of a comparison, with the CPUs
-/// that it may use by the kernel's numbers. Leaves out threads that end during the call.
+/// Returns the name and the allowed CPUs, by the kernel's numbers, of each thread of a process and of its
+/// children (the workers of a comparison). Leaves out threads that end during the call.
 fn threads(process: Pid) -> Vec<(String, String)> {
     let family = iter::once(process).chain(children(process));
     let tasks = family.flat_map(threads_of);
@@ -37,7 +37,7 @@ fn threads(process: Pid) -> Vec<(String, String)> {
     statuses.collect()
 }
 
-/// Number of samples of each thread with its allowed CPUs.
+/// Number of samples by thread name and allowed CPUs.
 #[derive(Debug, Default)]
 struct Samples(BTreeMap<(String, String), usize>);
 
@@ -77,7 +77,7 @@ fn stay_off_the_first_cpu(policy: &str) -> anyhow::Result<()> {
     samples.into_inner().none_on_the_first_cpu()
 }
 
-/// Sampled to its end, so that every policy is covered. The number of samples depends on the machine.
+/// Samples the comparison to its end, to cover every policy. The number of samples depends on the machine.
 fn vcpus_of_a_comparison_stay_off_the_first_cpu() -> anyhow::Result<()> {
     need_emulated()?;
     let compare = pvticket(["compare", "--guest", "payload", "--host", "direct", "--vcpus", "4"])

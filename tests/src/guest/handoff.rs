@@ -31,7 +31,7 @@ fn the_kernel_reports_enabled_handoffs() -> anyhow::Result<()> {
 fn unsupported_handoffs_are_ignored() -> anyhow::Result<()> {
     let text = messages(Boot::direct().with("--handoff fuse+predecessor"))?;
     ensure!(text.contains("fuse is ignored: ") && !text.contains("on:"), "{text}");
-    // The VMM requests telemetry only under a schedule.
+    // The VMM requests telemetry only under a schedule or with faults.
     ensure!(text.contains("predecessor is ignored: "), "{text}");
     let text = messages(Boot::direct().with("--append pvticket_handoff=claim+far:0"))?;
     ensure!(text.contains("'far:0' is ignored") && text.contains("on: claim"), "{text}");
@@ -45,7 +45,7 @@ fn torture(words: &str, backends: [&str; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `predecessor` needs telemetry, and therefore a schedule.
+/// `predecessor` needs telemetry, which a schedule enables.
 fn torture_with_predecessor() -> anyhow::Result<()> {
     for words in ["predecessor", "predecessor+claim+queue:2"] {
         torture_of(Boot::direct().with("--policy rr --slots 2").option("--handoff", words))?;

@@ -92,7 +92,7 @@ fn the_end_of_user_init_is_a_failure() -> anyhow::Result<()> {
     boot.run()?.fails(1, &[reason]).map(drop)
 }
 
-/// Our kernel reports a panic to the VMM by a port.
+/// Our kernel reports a panic to the VMM through a port.
 fn a_panic_without_a_console_is_reported() -> anyhow::Result<()> {
     let (_folder, boot) = boot_with(&exiting_init())?;
     let ran = boot.with("--append loglevel=0").run()?;

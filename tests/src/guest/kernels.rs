@@ -26,9 +26,11 @@ fn compare_all(options: &[&str]) -> anyhow::Result<Vec<Value>> {
     let rows =
         compare(&[&["--locks", "all", "--pv-backends", "vmm,doorbell,kvm"], options].concat())?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let actual: Vec<_> =
+    let mut actual: Vec<_> =
         rows.iter().map(|row| (text(&row["lock"]), text(&row["backend"]))).collect();
-    let expected = ALL.map(|(lock, backend)| (lock.to_owned(), backend.to_owned()));
+    let mut expected = ALL.map(|(lock, backend)| (lock.to_owned(), backend.to_owned()));
+    actual.sort();
+    expected.sort();
     ensure!(actual == expected, "{actual:?} are not {expected:?}");
     Ok(rows)
 }

@@ -48,12 +48,12 @@ fn torture(pv: &str) -> anyhow::Result<()> {
     torture_of(Boot::direct().option("--pv", pv))
 }
 
-/// Twice as many writers as vCPUs; the guest shuts down by itself, with the verdict on its console.
+/// Runs locktorture with two writers per vCPU; the guest then shuts down, with the verdict on its console.
 pub fn torture_of(boot: Boot) -> anyhow::Result<()> {
     torture_with_command(boot.command(["sleep", "600"])).map(drop)
 }
 
-/// Runs the torture test in parallel with a command that does not end. Returns its result.
+/// Runs the torture test in parallel with a command that does not end. Returns the boot's result.
 fn torture_with_command(boot: Boot) -> anyhow::Result<RunResult> {
     let writers = 2 * VCPUS;
     let parameters = format!(
@@ -167,7 +167,7 @@ fn both_sides_count_alike_with_backend_vmm() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// KVM serves halts, and kicks as hypercalls or by one ioeventfd per vCPU. It also counts halts and
+/// KVM serves the halts, and the kicks as hypercalls or by one ioeventfd per vCPU. It also counts halts and
 /// hypercalls for other reasons, such as idle CPUs.
 fn served_by_kvm(backend: &str) -> anyhow::Result<()> {
     let counted = Counted::run(backend)?;
@@ -209,7 +209,7 @@ fn benchmark_at_every_ratio(pv: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Switches PV `$times` times while the benchmark runs, and then until a vCPU was kicked or `$rounds` rounds
+/// Switches PV `$times` times while the benchmark runs, and then until a vCPU is kicked or `$rounds` rounds
 /// have run in total. A switch waits for a time slice of every vCPU, which may take tenths of a second, so PV
 /// may be off for a complete round. Prints each round's result.
 const SWITCH: &str = "enabled=/sys/kernel/debug/pvticket/enabled; n=0; kicks=; \

@@ -65,7 +65,7 @@ fn one_cpu_by(parameter: &str) -> anyhow::Result<()> {
     ran.exits(0)?.stdout_is("1\n").map(drop)
 }
 
-/// Without another clock for TSC calibration, such a kernel hung silently.
+/// A kernel with this parameter hung silently: no clock was left for TSC calibration.
 fn boots_with(parameter: &str) -> anyhow::Result<()> {
     let script = "grep -o tsc_early_khz= /proc/cmdline";
     let ran = Boot::direct()

@@ -74,7 +74,7 @@ fn a_halted_vcpu_gives_up_its_slot(pv: &str) -> anyhow::Result<()> {
 }
 
 /// Idle vCPUs wake while others' slices are extended: rarely in the lock benchmark, all the time in the
-/// messaging benchmark. No vCPU is preempted within a lock.
+/// messaging benchmark. No holder is preempted within its grace.
 fn deferred_preempts_no_holder_in_an_idling_kernel() -> anyhow::Result<()> {
     for workload in ["lock", "messaging"] {
         let words = ["compare", "--host", "direct", "--guest", "linux", "--runs", "1"];
@@ -144,7 +144,7 @@ fn a_timeline_counts_the_locks_of_a_kernel() -> anyhow::Result<()> {
     ran.stdout_has(&["linux 6.12 lock, pv-ticket, 2 vCPUs on 2 CPUs under rr"])
 }
 
-/// A distribution's kernel, moved by KASLR: its lock state is observed by the symbols that our init finds in
+/// A distribution's kernel, moved by KASLR: its lock state is observed through the symbols that our init finds in
 /// the guest, and unknown before that.
 fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     let boot =
@@ -166,7 +166,7 @@ fn a_stock_kernels_locks_are_observed() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A kernel that is not preemptible does not count its locks: a count of zero does not mean that none is
+/// A non-preemptible kernel does not count spinlocks in `preempt_count`: zero does not mean that none is
 /// held.
 fn without_telemetry_preemptions_are_unclassified() -> anyhow::Result<()> {
     let map = files::cached(files::SYSTEM_MAP)?;

@@ -17,7 +17,7 @@ fn the_last_output_of_a_shell_arrives() -> anyhow::Result<()> {
     ran.stdout_has(&["sum 48"])
 }
 
-/// Ends as at a terminal, with the last command's status, also while the shell runs programs.
+/// The shell exits with the last command's status, also if a program read the input's end.
 fn the_end_of_the_input_ends_the_shell() -> anyhow::Result<()> {
     Boot::direct().input(Input::Null).run()?.exits(0)?;
     let run = |script: &str| Boot::direct().input(Input::Bytes(script.into())).run();

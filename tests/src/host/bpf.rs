@@ -135,7 +135,7 @@ fn a_killed_worker_leaves_no_scheduler() -> anyhow::Result<()> {
     ran.stderr_has(&["the worker ended with signal: 9 (SIGKILL)"]).map(drop)
 }
 
-/// While a loader runs, a second is refused. A killed loader leaves its vCPUs to the kernel's scheduler.
+/// While a loader runs, a second is refused. No scheduler outlives a killed loader.
 fn a_killed_loader_leaves_nothing() -> anyhow::Result<()> {
     let boot = "/init boot --cpus 2 --policy deferred --driver bpf";
     let script = format!(

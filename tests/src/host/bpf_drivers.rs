@@ -1,4 +1,4 @@
-//! Both drivers of a schedule in an emulated host with a 7.x kernel: the guest's cost of a switch of vCPUs.
+//! Both drivers of a schedule in an emulated host with a 7.x kernel: vCPU switches timed by the guest, and LWP.
 
 use crate::prelude::*;
 
@@ -30,7 +30,7 @@ pub(super) fn run_by<'a>(
     run.with_context(|| format!("no {policy} by {driver}"))
 }
 
-/// Each switch that the guest sees is a slice of the account, and takes at least the driver's own time.
+/// Each switch that the guest sees is a slice of the account, and takes at least the driver's handover time.
 fn a_guest_times_the_switches_of_both_drivers() -> anyhow::Result<()> {
     let compared = Compared::new(compare(
         "--locks ticket --policy rr --slice 40ms --vcpus 2 --runs 2 --seconds 2 --workload switch",

@@ -42,7 +42,7 @@ impl Load {
         )
     }
 
-    /// Checks its output, and prints a row.
+    /// Checks the command's output, and prints a row.
     fn check(&self, output: &str, seconds: u64) -> anyhow::Result<()> {
         let Self { slots, machines, vcpus, policy, .. } = self;
         let (benches, stats) =

@@ -38,9 +38,9 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
         ["blocked", "slice", "forced", "yielded", "made_way", "injected", "taken", "unasked"];
     let sum: u64 = ends.iter().chain(&["lost"]).filter_map(|end| schedule[end].as_u64()).sum();
     ensure!(schedule["turns"].as_u64() == Some(sum), "slices are missing: {schedule}");
-    // The scheduler decides each end, also where a host thread takes the CPU at the end of a slice. Ends are
-    // unasked when threads enrol (each of at most eight vCPUs yields in its own slice, and may have ended
-    // another's), and when a vCPU waits in the CPU's local queue because it woke up while the CPU took
+    // The scheduler decides nearly every end, also where a host thread takes the CPU at the end of a slice.
+    // Ends are unasked when threads enrol (each of at most eight vCPUs yields in its own slice, and may have
+    // ended another's), and when a vCPU waits in the CPU's local queue because it woke up while the CPU took
     // another vCPU from the shared queue: 10 of 11 686 on a busy emulated host.
     let (unasked, slices) = (schedule["unasked"].as_u64(), schedule["turns"].as_u64());
     ensure!(unasked <= slices.map(|slices| 2 * 8 + slices / 200), "{schedule}");
@@ -61,7 +61,7 @@ pub(super) fn is_complete(schedule: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `lhp` and `lwp` stop vCPUs until one holds a lock (is next in line): each preempted vCPU was in that state.
+/// `lhp` and `lwp` stop vCPUs until they find a holder (next in line): each preempted vCPU was in that state.
 fn injected_preemptions_hit_what_they_aim_at() -> anyhow::Result<()> {
     // With two vCPUs, a waiter is next in line. With four it need not be: where tickets are drawn in the
     // order of the slices, each vCPU that returns is served at once, and then waits behind all others.
@@ -108,7 +108,7 @@ fn wasted_time_is_counted() -> anyhow::Result<()> {
         preemptions.iter().filter(|preemption| preemption["doing"] == "waiting").collect();
     let exact = waiting.iter().filter(|preemption| preemption["distance"].is_u64()).count();
     expect_usually!(exact > 20 && exact * 10 > waiting.len() * 9, "{exact} of {}", waiting.len());
-    // One slot: it cannot exceed the time of the run, most of which is the measured second.
+    // One slot: the sum cannot exceed the time of the run, most of which is the measured second.
     let range: RangeInclusive<u64> = 200_000_000..=20_000_000_000;
     expect_usually!(
         count("wasted_spin_ns").is_some_and(|spun| range.contains(&spun)),

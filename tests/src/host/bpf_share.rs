@@ -30,7 +30,7 @@ const HALT_TIMES: (f64, f64) = (0.3, 0.8);
 const AT_ONCE: usize = 40;
 
 /// Returns the slice: a tick of the kernel where the policy charges for time. With `rr`, a vCPU runs until
-/// the first tick after its slice. With less than five ticks it may have up to twice another's time.
+/// the first tick after its slice. With a slice below five ticks it may have up to twice another's time.
 fn slice(policy: &str) -> &'static str {
     if policy == "rr" { "20ms" } else { "4ms" }
 }

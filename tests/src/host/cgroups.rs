@@ -45,7 +45,7 @@ pub(super) fn group(name: &str, places: &[(&str, &str, &str)]) -> anyhow::Result
 }
 
 impl Group {
-    /// Returns the shell command that enters it.
+    /// Returns the shell command that enters the group.
     pub(super) fn enter(&self) -> String {
         format!("echo 0 > {}", self.0.join("cgroup.procs").display())
     }
@@ -224,7 +224,7 @@ fn groups_are_removed_after_a_run() -> anyhow::Result<()> {
     script_with_spec(file, &script).run()?.exits(0)?.stdout_is("1\ndomain []\n").map(drop)
 }
 
-/// A host delegates no controller by default.
+/// The emulated host delegates only `cpuset`.
 fn undelegated_cgroups_are_rejected() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let script = format!(

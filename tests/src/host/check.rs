@@ -64,7 +64,7 @@ fn a_kernel_passes_every_test() -> anyhow::Result<()> {
     ensure!(cases.len() == 15 && cases.iter().all(|case| case.1 == "ok"), "{}", ran.show());
     let results = files::json(&json)?;
     ensure!(results["format"] == "pvticket-check-1", "{results:#}");
-    // The same kernel compared with itself, with a far faster reference.
+    // Compares the kernel with its own results, made far faster.
     let mut faster = results;
     let each = faster["rates"].as_array_mut().context("no rates")?;
     for rates in each.iter_mut().flat_map(|rates| rates["rates"].as_array_mut()).flatten() {
@@ -248,7 +248,7 @@ impl History {
         self.program(words).run()
     }
 
-    /// Bisects it on a host that stalls twice.
+    /// Bisects the history on a host that stalls twice.
     fn bisect(&self) -> anyhow::Result<()> {
         self.git(&["bisect", "reset"])?.exits(0)?;
         self.git(&["bisect", "start", &self.commits[19], &self.commits[0]])?.exits(0)?;

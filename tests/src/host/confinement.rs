@@ -25,7 +25,7 @@ pub mod emulated {
 
     tests![
         the_emulator_is_confined,
-        // The scheduler is loaded before the confinement, and its reader is started after it.
+        // The scheduler is loaded before the confinement, and its reader is started afterwards.
         every_thread_of_a_boot_with_a_scheduler_is_confined: are_confined_in_emulated_host(BOOT, &["vcpu0", "vcpu1", "turns", "signals"]),
         every_thread_of_a_worker_with_a_scheduler_is_confined: are_confined_in_emulated_host(COMPARE, &["vcpu0", "vcpu2", "turns", "watchdog", "signals"]),
     ];
@@ -129,7 +129,7 @@ fn every_thread_of_a_worker_is_confined() -> anyhow::Result<()> {
 /// The first version of Landlock that restricts signals.
 const LANDLOCK_OF_SIGNALS: u32 = 6;
 
-/// Attempts of an intruder on a vCPU thread, and the error without the system call filter. `signal` fails
+/// Attacks from a compromised vCPU thread, and the error without the system call filter. `signal` fails
 /// only on kernels whose Landlock restricts signals.
 const ATTACKS: [(&str, &str); 7] = [
     ("read", "Permission denied"),

@@ -180,7 +180,7 @@ fn a_program_reads_and_returns_files() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Regression: an error of stdin was taken for the end of the input.
+/// Regression: a read error on stdin was taken for the end of input.
 fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let unread = Input::From(fs::File::open(folder.path())?.into());

@@ -53,7 +53,7 @@ fn injected_preemptions_are_counted_as_lhp() -> anyhow::Result<()> {
         let gap = (rate * seconds - lhp as f64).abs();
         expect_usually!(gap <= 0.05 * lhp as f64, "{rate}/s, {lhp} in {seconds} s: {row}");
         ensure!(lhp <= hits, "more in a part than in the whole: {run}");
-        // The times are exponentially distributed, so less regular than the mean suggests. If preemptions had
+        // Intervals are exponentially distributed, so less regular than the mean suggests. If preemptions had
         // no length, 50 in one second would have a standard deviation of 7. Six of these are exceeded once in
         // 10^7 runs.
         let limit = 50.0 * seconds + 6.0 * (50.0 * seconds).sqrt();
@@ -102,7 +102,7 @@ fn a_vcpu_that_is_stuck_is_in_the_latencies() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// vCPUs of a native lock never block: when they do not run, they wait in the host's run queue. Both times
+/// vCPUs with native locks never block: when they do not run, they wait in the host's run queue. Both times
 /// come from the host's scheduler, the window from the clock, and there are two CPUs.
 ///
 /// Tolerance: the scheduler updates a thread's time at its ticks and its waits when it gets a CPU, so a slice

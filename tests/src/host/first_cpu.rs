@@ -12,8 +12,8 @@ tests![
     a_host_without_a_spare_cpu_is_reported,
 ];
 
-/// Seconds per boot on a busy machine. A boot takes 13 alone, and took more than 60 in parallel with a lane
-/// of guests and another emulated host.
+/// Seconds per boot on a busy machine. A boot takes 13 alone, and took more than 60 in parallel with guest
+/// tests and another emulated host.
 const TIMEOUT: u64 = 180;
 
 /// Number of the guest's exits. The guest does nothing else, for about 3 s on a calm machine. Before the
@@ -22,7 +22,7 @@ const EXITS: u32 = 100_000;
 
 pub const BUSYBOX: &str = "/in/cache/busybox/busybox";
 
-/// Makes every CPU restore FPU state. If the emulated host dies of it, it is not restarted.
+/// Makes every CPU restore FPU state. If the emulated host dies of this, it is not restarted.
 fn with_restores(program: Program) -> Program {
     program.env("PVTICKET_EMULATED_INJECT", "fxrstor").env("PVTICKET_EMULATED_RESTARTS", "0")
 }

@@ -1,5 +1,5 @@
-//! `make run`: its script, with a stub `make` and a stub product that the test writes. Also the last message
-//! of each script that it calls when something is missing.
+//! `make run`: its script, with a stub `make` and a stub product that the test writes. Also the last message,
+//! when something is missing, of each script that it calls.
 
 use std::{env, os::unix::fs::symlink};
 

@@ -69,7 +69,7 @@ fn every_cheaper_handoff_excludes() -> anyhow::Result<()> {
     check_progress(&runs)
 }
 
-/// Checks counts, not times: with all vCPUs in the queue nearly every acquisition is a halt and a
+/// Checks counts, not times: with all vCPUs in the queue nearly every acquisition costs a halt and a
 /// kick.
 fn a_short_queue_needs_few_handoffs() -> anyhow::Result<()> {
     let runs = compared("none,queue:2", "2x")?;

@@ -18,7 +18,7 @@ tests![
 
 const SHORT: &str = "--runs 1 --host direct --vcpus 1 --seconds 0.1";
 
-/// Runs two short cells in a new directory; returns that and the timeline.
+/// Runs two short cells in a new directory; returns the directory and the timeline.
 fn run_two_cells(folder: &TempDir) -> anyhow::Result<(PathBuf, PathBuf)> {
     let spec = "vcpus = 1\nlocks = \"ticket\"\npolicies = \"rr\"\nrepetitions = 2\nseconds = 0.1\n";
     let (run, dir) = run_in(folder, spec, &["--host", "direct", "--trace"])?;
@@ -31,8 +31,8 @@ fn to_full(program: Program) -> anyhow::Result<RunResult> {
     program.stdout(File::options().write(true).open("/dev/full")?.into()).run()
 }
 
-/// Regression: an error of stdin was taken for the end of the input, so a guest computed the checksum of only
-/// a part of it.
+/// Regression: a read error on stdin was taken for the end of the input, so a guest computed the checksum of
+/// only a part of it.
 fn unreadable_stdin_is_a_failure() -> anyhow::Result<()> {
     need_kvm()?;
     let folder = files::scratch()?;

@@ -1,4 +1,4 @@
-//! Recordings of schedules, replayed with guests other than the recorded ones.
+//! Recordings of schedules, replayed on real and simulated vCPUs.
 
 use crate::prelude::*;
 
@@ -7,7 +7,7 @@ kvm::tests![
     a_failed_replay_of_deferred_is_reported,
 ];
 
-/// Builds a comparison of four vCPUs on two CPUs with native locks, where the guest ends no slice: so a
+/// Builds a comparison of four vCPUs on two CPUs with native locks, where the guest ends no slice, so a
 /// replay can follow its recording slice by slice.
 fn scheduled(guest: &[&str], policy: &str, seconds: &str, recording: &Path) -> Program {
     let policy = policy.replace("FILE", &recording.to_string_lossy());
@@ -47,8 +47,8 @@ fn rate_and_divergence(compared: &Compared) -> anyhow::Result<(f64, Value)> {
     Ok((operations(&run) as f64 / seconds, run["schedule"]["divergence"].clone()))
 }
 
-/// Under `deferred` a guest ends slices, and real vCPUs are never where they were. Figures are a replay's
-/// only if nine of ten slices were repeated; otherwise table and report print NOT REPEATED, with the reason.
+/// Under `deferred` a guest ends slices, and real vCPUs are never where they were when recorded. Figures are a
+/// replay's only if nine of ten slices were repeated; otherwise table and report print NOT REPEATED and why.
 fn a_failed_replay_of_deferred_is_reported() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let [file, dir] = ["recording", "dir"].map(|name| folder.path().join(name));

@@ -67,7 +67,7 @@ fn a_killed_boot_keeps_the_old_result() -> anyhow::Result<()> {
     ensure!(children(running.pid()).len() == 1, "no process that names the result");
     running.signal(Signal::KILL)?;
     running.wait()?;
-    // The process that names the result notices the end by the end of its input.
+    // The process that names the result notices the kill by the end of its input.
     wait_until("folder without a part", TIMEOUT, || Ok(expect_complete(folder.path()).is_ok()))?;
     ensure!(fs::read(&file)? == b"old", "the old result");
     Ok(())

@@ -182,7 +182,7 @@ fn a_folder_writable_by_all_is_rejected() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rejected by each command that starts an emulator, before it does.
+/// Each command that starts an emulator rejects the cache first.
 fn no_emulator_in_a_world_writable_cache_is_started() -> anyhow::Result<()> {
     let open = OpenCache::new()?;
     // With a kernel for the emulator, nothing else is missing.

@@ -58,7 +58,7 @@ fn simulated_results_are_marked_in_the_report() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The timeline is of a run that has figures, has the schedule's slices, and is marked as simulated.
+/// The timeline belongs to a run with figures, has the schedule's slices, and is marked as simulated.
 fn a_simulation_has_a_timeline() -> anyhow::Result<()> {
     let folder = files::scratch()?;
     let trace = folder.path().join("trace");
@@ -184,7 +184,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     let in_cache = |words: &[&str]| pvticket(words.iter()).env("PVTICKET_CACHE", cache.path());
     let ran = in_cache(&["sim", "calibrate"]).run()?.exits(0)?;
     let text = ran.text()?;
-    // Stores between hyperthreads of one core cost nothing compared with the instruction.
+    // Store costs may be zero between hyperthreads of one core.
     for cost in ["exit", "switch", "wakeup", "pause", "memory", "load-modified", "hop"] {
         let start = format!("\n{cost} = {{ ns = ");
         let (_, rest) = text.split_once(start.as_str()).with_context(|| ran.show())?;
@@ -202,7 +202,7 @@ fn this_host_is_measured_and_simulated() -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         ran.stderr_has(&["not optimised"])?;
     } else {
-        // Other tests run in parallel, and take more of the CPUs than any host does.
+        // Other tests run in parallel, and take more CPU time than any host's noise.
         let is_doubt = |line: &str| {
             line.contains("repeat with nothing else") && !line.contains("pvticket: noise.")
         };

@@ -34,7 +34,7 @@ fn busy(seconds: f64) -> anyhow::Result<Vec<Running>> {
 }
 
 /// Regression: a cell whose thread got no CPU for seconds failed ("did not stop within 2.0 s"). In a later
-/// cell the thread dropped its schedule's timers, for which the filter of its class ended the worker. A
+/// cell the thread dropped its schedule's timers, and the seccomp filter of its class killed the worker. A
 /// schedule restores a thread's priority, which this test lowers; without a schedule, the thread waits.
 fn a_thread_without_a_cpu_is_waited_for() -> anyhow::Result<()> {
     for policy in ["rr", "host"] {

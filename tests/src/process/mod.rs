@@ -177,7 +177,7 @@ impl Program {
         // Closes our copies of the output's descriptors: a terminal's reader waits until all are closed.
         drop(command);
         if let (Some(bytes), Some(mut pipe)) = (bytes, child.stdin.take()) {
-            // Ignores its error: a child need not read all of its input.
+            // Ignores errors: a child need not read all of its input.
             thread::spawn(move || pipe.write_all(&bytes));
         }
         let stdout =

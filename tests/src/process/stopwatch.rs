@@ -102,7 +102,7 @@ impl KernelWaits {
     }
 }
 
-/// Times in which a thread waited: the begin and end of each, in order and disjoint.
+/// Times in which a thread waited: the start and end of each, sorted and disjoint.
 #[derive(Debug, Default)]
 struct Waits(Vec<(Duration, Duration)>);
 

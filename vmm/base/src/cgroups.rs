@@ -54,7 +54,7 @@ pub enum CgroupsError {
     /// An unknown layout.
     #[error("unknown layout '{0}' of cgroups (expected: flat, per-vm or nested)")]
     Layout(String),
-    /// An unknown or repeated option.
+    /// An unknown, malformed or repeated option.
     #[error("'{0}': options of cgroups are weights=W/W, max=TIME/PERIOD and burst=TIME, once each")]
     Option(String),
     /// Invalid weight.
@@ -72,7 +72,7 @@ pub enum CgroupsError {
          with a time of 1 ms or more and a period of 1 ms to 1 s"
     )]
     Quota(String),
-    /// A burst that the kernel would reject.
+    /// Invalid burst.
     #[error("burst {0} requires max with a time at least as long, and whole microseconds")]
     Burst(Nanos),
     /// Invalid time.

@@ -95,7 +95,7 @@ counters! {
     kick_msi,
     /// Kicks of a nonexistent vCPU.
     unknown_target,
-    /// Accesses with a wrong width, or to an undefined port of the range.
+    /// Accesses with a wrong width, or to an undefined port of the contract.
     misuse,
 }
 

@@ -1,6 +1,6 @@
 //! Escape keys of a raw terminal: Ctrl-A x ends the machine, Ctrl-A Ctrl-A sends one Ctrl-A.
-//! Ctrl-C ends the machine until a shell owns the console; from then on it goes to the guest. The
-//! filter is pure: bytes in, bytes and a request to quit out.
+//! Before a shell owns the console, Ctrl-C ends the machine; afterwards it goes to the guest. The
+//! filter is pure: it maps bytes to bytes and a quit request.
 
 /// Ctrl-A.
 const PREFIX: u8 = 0x01;

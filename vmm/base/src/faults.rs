@@ -1,5 +1,5 @@
 //! Faults to inject, in the syntax of options: the effect on a kick or halt, and its probability
-//! or delay. `vmm/machine/src/vcpu/fault.rs` draws the random numbers.
+//! or delay. `vmm/machine` and `vmm/sim` inject them.
 
 use std::{fmt, str::FromStr};
 

@@ -23,7 +23,7 @@ pub enum FileError {
     /// A device, socket or FIFO.
     #[error("it is not a regular file")]
     NotRegular,
-    /// A FIFO that has no writer or is empty.
+    /// A FIFO or device that yields no data.
     #[error("it is a FIFO without a writer, or an empty FIFO")]
     NoData,
     /// More bytes than allowed.

@@ -15,18 +15,18 @@ const FLAGS: [(&str, u32); 5] = [
     ("fuse", handoff::FUSE),
 ];
 
-/// Settings of `locks::Handoff`, written as `none`, or as several of `adapt`, `claim`, `ahead`,
+/// Settings of `locks::Handoff`: `none`, or one or more of `adapt`, `claim`, `ahead`,
 /// `predecessor`, `fuse`, `far:N`, `queue:N`, and `restrict:N` or `restrict:auto` joined by `+`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HandoffSpec {
     /// Flags of [`hypercalls::payload::handoff`].
     pub bits: u32,
-    /// A waiter with at least this many waiters ahead halts without spinning; zero: disabled.
+    /// A waiter with at least this many vCPUs ahead halts without spinning; zero: disabled.
     pub far: u16,
     /// Maximum number of vCPUs in a lock's queue; zero: no limit.
     pub queue: u16,
     /// Maximum number of vCPUs that hold a lock of any kind or wait for it at once; zero: no
-    /// limit; [`handoff::ADAPTIVE`]: the lock adapts it.
+    /// limit; [`handoff::ADAPTIVE`]: the lock adapts the limit.
     pub restrict: u16,
 }
 

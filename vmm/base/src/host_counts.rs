@@ -1,4 +1,4 @@
-//! Counts of a machine's vCPUs by the host's kernel: the scheduler's, of their threads, and KVM's.
+//! The host kernel's counts for a machine's vCPUs: the scheduler's (per thread) and KVM's.
 
 use serde::{Deserialize, Serialize};
 
@@ -183,7 +183,7 @@ mod tests {
         let counts = reading(400, &[true, true, false, true]).since(&before);
         let (waited_throughout, none) = ((Nanos(0), Nanos::millis(300)), (Nanos(0), Nanos(0)));
         assert_eq!(waited(&counts), [waited_throughout, none, none, waited_throughout]);
-        // Within a tick, it may have run without being accounted.
+        // Within a tick, a vCPU may run without being accounted.
         assert_eq!(waited(&reading(110, &[true; 4]).since(&before)), [none; 4]);
     }
 

@@ -1,5 +1,5 @@
 //! Types shared by all crates: ids, units of time and size, settings and counters of a guest, a
-//! seeded generator; and reading of user-supplied files. No clock, no threads.
+//! seeded random number generator; and reading of user-supplied files. No clock, no threads.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::units::{UnitError, VcpuCount};
 
-/// Number of vCPUs of each further VM: `4`, or `1+4`. Has at least one VM.
+/// Number of vCPUs of each further VM: `4`, or `1+4`. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OtherVms(Vec<VcpuCount>);
 

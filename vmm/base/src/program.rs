@@ -1,4 +1,4 @@
-//! Requirements of an executable file, read from its first page.
+//! The interpreter of an executable file, read from its first page.
 
 use std::{
     ffi::OsStr,
@@ -59,7 +59,7 @@ fn has_no_interpreter(head: &[u8]) -> bool {
     kinds().is_some_and(|kinds| !kinds.contains(&PT_INTERP))
 }
 
-/// Returns the offsets of the program headers in an ELF file for x86-64; None for other files.
+/// Returns the program headers' offsets in an x86-64 ELF file; None for other or truncated files.
 fn program_headers(head: &[u8]) -> Option<Vec<usize>> {
     const ELF64_LITTLE_ENDIAN: &[u8] = b"\x7fELF\x02\x01";
     const MACHINE_X86_64: u64 = 62;

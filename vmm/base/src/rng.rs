@@ -1,4 +1,4 @@
-//! A small random number generator: the same seed gives the same report.
+//! A small random number generator: the same seed gives the same sequence.
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): 64 bits of state; passes BigCrush.
 #[derive(Debug, Clone)]

@@ -119,7 +119,7 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Error parsing a command-line argument.
+/// Error parsing one of these types.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum UnitError {
     /// Outside the range from 1 to [`MAX_VCPUS`].
@@ -139,7 +139,7 @@ pub enum UnitError {
     CpuList(String),
 }
 
-/// Number of vCPUs of a machine: 1 to [`MAX_VCPUS`].
+/// Number of vCPUs: 1 to [`MAX_VCPUS`], or more if simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuCount(u32);
 
@@ -151,7 +151,7 @@ impl VcpuCount {
     pub const MAX_SIMULATED: u32 = 1024;
 
     /// Creates the vCPU count of a simulated machine: 1 to [`Self::MAX_SIMULATED`]. It may
-    /// exceed the limit of real machines, so no real machine may have it.
+    /// exceed [`MAX_VCPUS`], so only a simulated machine may have it.
     pub const fn simulated(count: u32) -> Option<Self> {
         match count {
             1..=Self::MAX_SIMULATED => Some(Self(count)),

@@ -1,5 +1,5 @@
-//! ACPI tables. They describe the CPUs, the serial ports, and the ports for power-off and reset to
-//! a stock kernel.
+//! ACPI tables, by which a stock kernel finds the CPUs, the serial ports, and the ports for power-off
+//! and reset.
 //!
 //! The machine is *hardware-reduced* (ACPI 4.1): no PM timer, no fixed registers, no SCI. Linux
 //! does not probe the 8259 and the 8254, which saves time at boot. Interrupt lines are then known
@@ -76,8 +76,8 @@ fn dsdt() -> Vec<u8> {
     dsdt.as_slice().to_vec()
 }
 
-/// A 16550 that Linux's 8250 driver takes over from its legacy port table together with its
-/// interrupt line.
+/// A 16550 and its interrupt line, which replace an entry in the legacy port table of Linux's 8250
+/// driver.
 fn serial(name: &str, uid: u8, port: u16, irq: u32) -> Vec<u8> {
     let io = IO::new(port, port, 1, layout::COM_SPAN);
     // Consumer, edge, active high, exclusive.
@@ -95,7 +95,7 @@ fn serial(name: &str, uid: u8, port: u16, irq: u32) -> Vec<u8> {
 /// The FADT: absent hardware, and the three registers that exist.
 fn fadt(dsdt: u64) -> Vec<u8> {
     /// IA-PC boot flags (ACPI 5.2.9.3): no VGA to probe, no CMOS clock to read. The bit for an 8042
-    /// is clear: Linux does not probe for a keyboard, but can still reset by the 8042 (`reboot=k`).
+    /// is clear: Linux does not probe for a keyboard, but can still reset through the 8042 (`reboot=k`).
     const NO_VGA: u16 = 1 << 2;
     const NO_CMOS_CLOCK: u16 = 1 << 5;
 
@@ -105,7 +105,7 @@ fn fadt(dsdt: u64) -> Vec<u8> {
         .flag(Flags::HwReducedAcpi)
         .flag(Flags::ResetRegSup)
         .flag(Flags::Wbinvd)
-        // Set: the buttons are not fixed hardware. There are no others.
+        // Set: these buttons are not fixed hardware. There are no other buttons.
         .flag(Flags::PwrButton)
         .flag(Flags::SlpButton)
         .flag(Flags::Headless);

@@ -12,7 +12,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Returns the tables by signature, found as by a kernel.
+/// Returns the tables by signature, found as a kernel would.
 fn walk(vcpus: u32) -> Vec<(String, Vec<u8>)> {
     let tables = tables(vcpus.try_into().unwrap());
     let at = |address: u64| tables.iter().find(|table| table.0 == address).unwrap().1.clone();

@@ -50,11 +50,11 @@ pub(super) fn is_bzimage<R: ReadVolatile + Seek>(
     Ok(image.read_struct::<u32>(MAGIC_OFFSET)? == MAGIC)
 }
 
-/// Loads the kernel at its preferred address.
+/// Loads the kernel at its preferred address, aligned if relocatable.
 ///
-/// A relocatable kernel loaded below `pref_address` moves up to it; loaded at or above it, it stays.
-/// `pref_address` therefore suits it and other kernels. The boot data is below 1 MiB, and the caller
-/// puts the initrd above `end`.
+/// A relocatable kernel loaded below `pref_address` moves up to it; at or above it, it stays.
+/// `pref_address` therefore suits all kernels. The boot data is below 1 MiB, and the caller puts the initrd
+/// above `end`.
 pub(super) fn load<R: ReadVolatile + Seek>(
     image: &mut Image<'_, R>,
     memory: &GuestMemoryMmap<impl Bitmap>,

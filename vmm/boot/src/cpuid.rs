@@ -52,7 +52,7 @@ pub(super) fn find(table: &mut [kvm_cpuid_entry2], leaf: u32) -> Option<&mut kvm
     table.iter_mut().find(|entry| entry.function == leaf && entry.index == 0)
 }
 
-/// Returns the extended state offered by this table, in the format of XCR0. None without XSAVE.
+/// Returns the XCR0 bits this table offers. None without XSAVE or leaf 0xd.
 pub fn extended_state(table: &mut [kvm_cpuid_entry2]) -> Option<u64> {
     const XSAVE: u32 = 1 << 26;
     find(table, 1).filter(|entry| entry.ecx & XSAVE != 0)?;
@@ -71,7 +71,7 @@ fn leaf(leaf: u32, registers: [u32; 4]) -> kvm_cpuid_entry2 {
     kvm_cpuid_entry2 { flags: 0, ..subleaf(leaf, 0, registers) }
 }
 
-/// Sets the feature bits of a machine without PMU, nesting and power management.
+/// Sets the feature bits of a machine without PMU, nesting or power management.
 fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     // Leaf 1, ECX.
     const MONITOR: u32 = 1 << 3;
@@ -106,7 +106,7 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
 
 /// Sets KVM's own features. Stock kernels use PV queued spinlocks if bit 7 offers the kick;
 /// without it they use test-and-set in any case. The bit is therefore set for every backend, and
-/// `nopvspin` turns PV off; it is clear only where test-and-set is wanted.
+/// `nopvspin` turns PV off; it is clear only where HLT exits or test-and-set is wanted.
 fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const FEATURES: u32 = 0x4000_0001;
     const PV_UNHALT: u32 = 1 << 7;

@@ -144,8 +144,8 @@ fn table_is_idempotent() {
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
 }
 
-/// Row 14: a guest that is offered kicks for halted vCPUs must be able to halt. Stock kernels without KVM's
-/// kick use test-and-set, as they detect the hypervisor. Real time is not claimed.
+/// Row 14 of tests/HISTORY.md: a guest that is offered kicks for halted vCPUs must be able to halt. Stock
+/// kernels without KVM's kick use test-and-set, as they detect the hypervisor. `HINTS_REALTIME` is clear.
 #[test]
 fn kicks_are_offered_only_where_hlt_halts_in_kvm() {
     const PV_UNHALT: u32 = 1 << 7;

@@ -1,4 +1,4 @@
-//! Errors in a kernel, an initrd or a command line.
+//! Errors in a kernel, payload, initrd or command line.
 
 use std::{
     io,
@@ -89,9 +89,9 @@ pub enum ImageError {
     /// The image does not fit into the RAM at its address.
     #[error("it needs {needs} of memory, and the machine has {has} there: give it more with --mem")]
     TooLarge {
-        /// First address after the image.
+        /// End of the image, rounded up to MiB.
         needs: ByteSize,
-        /// First address after the RAM (or the range reserved) for it.
+        /// End of the RAM (or the range reserved) for it.
         has: ByteSize,
     },
     /// The image is linked to addresses reserved for boot data.
@@ -106,7 +106,7 @@ fn largest_file(file: Option<&Path>) -> String {
 impl ImageError {
     /// Returns the error for an image that ends at `end`, beyond `room_end`.
     pub(super) fn too_large(end: u64, room_end: Gpa) -> Self {
-        // Whole MiB are easier to read. A value that cannot be rounded up is absurd anyway.
+        // Whole MiB are easier to read. Values that cannot be rounded up are absurd.
         let needs = end.checked_next_multiple_of(1 << 20).unwrap_or(end);
         Self::TooLarge { needs: ByteSize(needs), has: ByteSize(room_end.0) }
     }

@@ -88,7 +88,7 @@ impl<'a, R: ReadVolatile + Seek> Image<'a, R> {
 }
 
 /// Copies the next `len` bytes of a file to guest memory at `to`, which the caller has checked to be
-/// RAM. Fails with `UnexpectedEof` if the file has been shortened since.
+/// RAM. Fails with `UnexpectedEof` if the file has fewer bytes left.
 pub(super) fn read_into(
     memory: &GuestMemoryMmap<impl Bitmap>,
     to: Gpa,

@@ -9,11 +9,11 @@ pub const HEAD: usize = 262;
 /// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// gzip, and its old format pack.
+    /// gzip, also in version 0.5's format.
     Gzip,
     /// bzip2.
     Bzip2,
-    /// LZMA, alone.
+    /// LZMA (`.lzma`).
     Lzma,
     /// xz.
     Xz,
@@ -47,7 +47,7 @@ impl Compression {
         entry.map(|(_, compression)| *compression)
     }
 
-    /// Returns the command that decompresses such a file to its output.
+    /// Returns the command that decompresses such a file to stdout.
     pub const fn unpacker(self) -> &'static str {
         match self {
             Self::Gzip => "gzip -dc",
@@ -106,7 +106,7 @@ pub enum FileKind {
     Rpm,
     /// A UEFI program that is not a bzImage, for example a unified kernel image.
     Efi,
-    /// A kernel of an ARM machine (Documentation/arm64/booting.rst).
+    /// An arm64 kernel (Documentation/arch/arm64/booting.rst).
     ArmImage,
     /// An image for U-Boot.
     UBoot,

@@ -104,8 +104,8 @@ pub const COM2_IRQ: u32 = 3;
 /// Number of I/O ports of one serial port.
 pub const COM_SPAN: u8 = 8;
 
-/// ACPI sleep control register, 8 bits wide. Writing [`ACPI_POWER_OFF`] (or any value with
-/// [`ACPI_SLEEP_ENABLE`]) powers the machine off: S5 is its only sleep state.
+/// ACPI sleep control register, 8 bits wide. Writing [`ACPI_POWER_OFF`] powers the machine off;
+/// other values are ignored. S5 is its only sleep state.
 pub const ACPI_SLEEP_CONTROL_PORT: u16 = 0x680;
 /// ACPI sleep status register, 8 bits wide. Reads as zero, writes are ignored (Linux clears the wake
 /// bit there before it powers off).

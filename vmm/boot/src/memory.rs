@@ -13,7 +13,7 @@ use base::units::{ByteSize, Gpa};
 pub enum RangeType {
     /// Usable RAM.
     Ram = 1,
-    /// Must not be touched.
+    /// Unusable as RAM.
     Reserved = 2,
     /// ACPI tables; usable as RAM after they have been read.
     Acpi = 3,
@@ -24,7 +24,7 @@ pub enum RangeType {
 pub struct Range {
     /// First address.
     pub start: Gpa,
-    /// First address after it.
+    /// First address after the range.
     pub end: Gpa,
     /// Permitted use of the range (the type of its e820 entry).
     pub kind: RangeType,

@@ -17,8 +17,8 @@ const WRITE_BACK: u64 = 6;
 /// Returns the argument of `KVM_SET_MSRS` for every vCPU of a Linux guest, after its CPUID.
 ///
 /// SYSENTER, STAR, LSTAR, KERNEL_GS_BASE and the time stamp counter are zero after a reset, and in a
-/// vCPU created by KVM. KVM also keeps the vCPUs' counters synchronized, which writing them one by
-/// one would not.
+/// vCPU created by KVM. KVM also keeps the vCPUs' counters synchronized; writing them one by one
+/// would undo this.
 pub fn boot_msrs() -> [kvm_msr_entry; 2] {
     [(MISC_ENABLE, FAST_STRINGS), (MTRR_DEF_TYPE, MTRR_ENABLE | WRITE_BACK)]
         .map(|(index, data)| kvm_msr_entry { index, data, ..Default::default() })

@@ -17,7 +17,7 @@ const NAME_SIZE: usize = 6 + 11 * 8;
 const TRAILER: [u8; 11] = *b"TRAILER!!!\0";
 
 /// Returns false if an uncompressed archive begins at the start of `range` and ends within an
-/// entry. Returns true for anything else (compressed archives, zeros), which cannot be checked.
+/// entry. Returns true otherwise; other data (compressed archives, zeros) cannot be checked.
 pub(super) fn is_complete(memory: &GuestMemoryMmap<impl Bitmap>, range: Range<u64>) -> bool {
     let mut at = range.start;
     while at < range.end {
@@ -67,7 +67,7 @@ fn entry(memory: &GuestMemoryMmap<impl Bitmap>, room: Range<u64>) -> ArchiveEntr
         return ArchiveEntry::Trailer;
     }
     // Name and file each end at a multiple of four from the start of the archive, which is aligned
-    // itself. The last padding may be missing in the file.
+    // itself. The last padding may be missing from the archive.
     let file_at = (name_at + name_size).next_multiple_of(4);
     match file_at + file_size {
         end if end > room.end => ArchiveEntry::Truncated,

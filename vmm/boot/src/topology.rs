@@ -44,8 +44,8 @@ fn caches(table: &mut [kvm_cpuid_entry2], vcpus: VcpuCount) {
         }
         let level = entry.eax >> 5 & 7;
         let sharing = if level <= 2 { 0 } else { socket };
-        // Bits 14 to 25: number of sharers minus one. Bits 26 to 31, Intel only: cores of the
-        // socket minus one, six bits. Leaf 0xB has larger numbers.
+        // Bits 14 to 25: sharers' addressable ids minus one. Bits 26 to 31, Intel only: socket's
+        // core ids minus one, six bits. Leaf 0xB has larger numbers.
         let cores = if entry.function == 4 { socket.min(63) } else { 0 };
         entry.eax = entry.eax & 0x3fff | sharing << 14 | cores << 26;
     }

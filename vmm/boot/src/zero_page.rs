@@ -13,7 +13,7 @@ use base::units::Gpa;
 const LOADER_UNDEFINED: u8 = 0xff;
 /// `loadflags`: the kernel lies at or above 1 MiB.
 const LOADED_HIGH: u8 = 1 << 0;
-/// Bytes of a command line if the kernel states no limit: COMMAND_LINE_SIZE minus the NUL.
+/// Command line limit in bytes if the header has no limit: COMMAND_LINE_SIZE minus the NUL.
 const DEFAULT_CMDLINE_SIZE: u32 = 2047;
 
 /// Returns the setup header for a kernel without a header (ELF).

@@ -1,7 +1,7 @@
 //! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
 //!
 //! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the lock telemetry that
-//! guests publish. The lines of each machine are in its part of [`Scheduler::pages`], which the VMM maps into
+//! guests publish. Each machine's telemetry lines are in its part of [`Scheduler::pages`], which the VMM maps into
 //! the guest's memory. Only threads that have called [`Scheduler::enrol`] are scheduled. The scheduler ends
 //! with this process, and its threads then continue under the kernel's own scheduler.
 
@@ -40,7 +40,7 @@ use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
 /// The scheduler as compiled by `make bpf`: little-endian ELF for BPF.
 const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
 
-/// Bytes of a machine's lines and the page of words behind them, which is also the offset between machines.
+/// Bytes of a machine's telemetry lines and the page of words after them; also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
 
 /// A ring buffer cannot be smaller than a page.
@@ -94,7 +94,7 @@ pub struct SchedulerCounts {
     pub lost: u64,
     /// Other records that did not fit.
     pub lost_others: u64,
-    /// Injected preemptions of a holder (`lhp`) or a next in line (`lwp`).
+    /// Injected preemptions of a holder (`lhp`) or the next in line (`lwp`).
     pub hits: u64,
     /// Polls that found no vCPU to preempt.
     pub misses: u64,
@@ -159,7 +159,7 @@ impl Scheduler {
             .map_err(|error| BpfError::Set("reading", error))
     }
 
-    /// Returns the memory of all machines' lines, for shared mappings. Machine N's memory begins at N times
+    /// Returns the memory of all machines' telemetry lines, for shared mappings. Machine N's memory begins at N times
     /// [`PAGES`].
     pub fn pages(&self) -> BorrowedFd<'_> {
         self.pages.as_fd()
@@ -273,7 +273,7 @@ fn map_to_set<'a>(
     maps.find(|map| is_named(map.name(), name)).ok_or_else(|| BpfError::Map(name, missing()))
 }
 
-/// libbpf prefixes the names of sections with the object's name.
+/// Whether the map has this name, to which libbpf may prefix the object's name.
 fn is_named(map: &OsStr, name: &str) -> bool {
     map.as_bytes().ends_with(name.as_bytes())
 }
@@ -354,7 +354,7 @@ mod tests {
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");
-        // Guests map the lines as complete pages of the host.
+        // The lines are mapped into guests as whole host pages.
         assert_eq!(PAGES % 4096, 0);
     }
 }

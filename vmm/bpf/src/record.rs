@@ -11,7 +11,7 @@ pub enum RecordedEnd {
     Blocked,
     /// The slice expired.
     Slice,
-    /// The grace expired.
+    /// The grace period expired.
     Forced,
     /// The vCPU yielded.
     Yielded,
@@ -21,7 +21,7 @@ pub enum RecordedEnd {
     Injected,
     /// A thread of a higher class took the CPU. The time slice continues afterwards.
     Taken,
-    /// The kernel requested no decision: the CPU's local queue had other vCPUs, as just after they enrolled.
+    /// The kernel requested no decision: the CPU's local queue had other vCPUs, e.g. just after they enrolled.
     Unasked,
 }
 
@@ -48,7 +48,7 @@ pub struct Record {
     pub machine: u32,
     /// The vCPU's number in the machine.
     pub vcpu: u32,
-    /// The kernel's number of the host CPU.
+    /// The kernel's number for the host CPU.
     pub cpu: u32,
     /// Start of the vCPU's time slice.
     pub began: Nanos,
@@ -65,14 +65,14 @@ pub enum RecordKind {
     Ended {
         /// The reason.
         end: RecordedEnd,
-        /// Time for which the vCPU kept its slot in a lock after its slice.
+        /// Time for which the vCPU, as holder or waiter, kept its slot after its slice.
         grace: Nanos,
         /// Length of the slice's extension under [`crate::KernelPolicy::Extended`]; `None`: not extended.
         extended: Option<Nanos>,
         /// The vCPU's lock state at the end.
         locks: Locks,
     },
-    /// A running vCPU's state when a vCPU of its machine that was preempted in a lock gets a slot again.
+    /// A running vCPU's state when a preempted holder or waiter of its machine gets a slot again.
     Sampled(Locks),
 }
 
@@ -88,23 +88,23 @@ pub struct Locks {
     pub held_ticket: [u16; NAMED],
     /// Their words.
     pub held_word: [Option<u32>; NAMED],
-    /// Its wait, to be decoded by [`hypercalls::telemetry::Wait::parse`].
+    /// The vCPU's wait, to be decoded by [`hypercalls::telemetry::Wait::parse`].
     pub wait: u32,
     /// The awaited lock.
     pub wait_lock: u64,
     /// The awaited lock's word.
     pub wait_word: Option<u32>,
-    /// The gate of its wait, for a lock without a head. `None`: there is no gate, or it could not be read.
+    /// For a lock without a head, the gate of [`hypercalls::telemetry::releases_before`]. `None`: absent or unreadable.
     pub gate: Option<u16>,
     /// The vCPU's TSC at the start of its wait.
     pub wait_since: u64,
-    /// If the vCPU was drawing a ticket: the tickets of other vCPUs, as 64 bits from the lock's head. `None`:
-    /// unknown.
+    /// If the vCPU was drawing a ticket: the tickets of other vCPUs, a bitmap of the first 64 from the lock's
+    /// head. `None`: unknown.
     pub claimed: Option<u64>,
 }
 
 impl Record {
-    /// Parses a record of the scheduler. Returns `None` for an unknown kind.
+    /// Parses a record of the scheduler. Returns `None` for an unknown kind or end.
     pub(crate) fn parse(raw: RawRecord) -> Option<Self> {
         let kind = match raw.kind {
             0 => RecordKind::Began,

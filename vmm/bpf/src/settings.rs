@@ -23,9 +23,9 @@ pub enum KernelPolicy {
     Extended(Nanos),
     /// The vCPU with the least run time, scaled by its machine's weight, runs first.
     Fair,
-    /// Kicked vCPUs first. Their kickers yield to them at once unless `later`.
+    /// Kicked vCPUs first. Kickers without locks yield at once unless `later`.
     KickBoost {
-        /// A kicker keeps its slot until it halts or yields.
+        /// A kicker keeps its slot until its slice ends.
         later: bool,
     },
     /// Lock holders are preempted at random intervals.
@@ -34,7 +34,7 @@ pub enum KernelPolicy {
     Next(RandomPreemptions),
 }
 
-/// Time for which a vCPU in a lock may keep its slot after its slice when others wait.
+/// Time for which a holder or waiter may keep its slot after its slice when others wait.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Graces {
     /// For a holder.
@@ -94,7 +94,7 @@ pub struct ScheduledMachine {
 /// The relation of a vCPU's time stamp counter to the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VcpuCounter {
-    /// Difference from the host's counter, modulo 2^64.
+    /// Its value minus the host counter's, modulo 2^64.
     pub offset: u64,
     /// Its frequency in kHz.
     pub khz: u64,
@@ -171,7 +171,7 @@ impl Settings {
 /// Returns exponentially distributed times between injections, in nanoseconds, as between independent events:
 /// the means of [`INTERVALS`] equally likely parts of the distribution, in ascending order.
 fn intervals(mean: f64) -> [u64; INTERVALS] {
-    // The mean of x over a part, from the integral of -ln(1 - u).
+    // Integral of the quantile function -ln(1 - u), for the mean of a part.
     let integral = |u: f64| if u < 1.0 { (1.0 - u) * (1.0 - u).ln() + u } else { 1.0 };
     let parts = INTERVALS as f64;
     std::array::from_fn(|ix| {
@@ -204,7 +204,7 @@ mod tests {
         let mean = gaps.iter().sum::<u64>() as f64 / INTERVALS as f64;
         assert!((mean / 1e8 - 1.0).abs() < 1e-6, "{mean}");
         assert!(gaps.is_sorted());
-        // The median of an exponential distribution is ln 2 of its mean, its 99th percentile ln 100.
+        // The median of an exponential distribution is ln 2 times its mean, the 99th percentile ln 100 times.
         assert!((gaps[INTERVALS / 2] as f64 / 1e8 - 0.693).abs() < 0.01, "{}", gaps[INTERVALS / 2]);
         assert!((gaps[253] as f64 / 1e8 - 4.6).abs() < 0.1, "{}", gaps[253]);
     }

@@ -143,7 +143,7 @@ pub enum Arg {
     OtherTask,
     /// The first argument is a process other than the child.
     OtherProcess,
-    /// This argument is an address.
+    /// This argument is not null.
     Address(u8),
     /// This argument has this value.
     Value(u8, u32),

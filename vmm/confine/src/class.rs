@@ -76,7 +76,7 @@ impl Class {
         matches!(self, Self::Main | Self::Worker)
     }
 
-    /// The lists from which its own filter is built.
+    /// The class's own lists.
     pub const fn lists(self) -> &'static [&'static [Call]] {
         use lists::*;
         match self {
@@ -106,7 +106,7 @@ impl Class {
         }
     }
 
-    /// The lists of its filter, and of the threads that it starts, which inherit the filter.
+    /// The lists of its filter: its own, and the lists of the threads that it starts, which inherit the filter.
     pub(crate) fn filter(self) -> Vec<&'static [Call]> {
         let children = Self::ALL.iter().filter(|child| self.is_main() && !child.is_main());
         let vcpus = children.clone().filter(|child| **child == Self::Vcpu);

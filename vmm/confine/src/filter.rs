@@ -262,7 +262,7 @@ mod tests {
     }
 
     /// Regression: main threads and workers could make a descriptor signal any process of the user (F_SETOWN,
-    /// F_SETSIG) or a terminal its foreground group (O_ASYNC), take leases and locks, and watch directories.
+    /// F_SETSIG) or a terminal signal its foreground group (O_ASYNC), take leases and locks, and watch directories.
     #[test]
     fn fcntl_permits_dup_and_nonblocking_only() {
         // Commands that only main threads may use, and the permitted bits of the third argument.

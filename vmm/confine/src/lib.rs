@@ -7,7 +7,7 @@
 //! * [`lists`]: the system calls of each class of threads, with the reason for each.
 //! * [`filter`]: a seccomp filter from such a list. A call that is not on the list is trapped, so that it
 //!   can be reported before the process ends ([`kvm::sys::sigsys`]).
-//! * `files` limits files by Landlock.
+//! * `files` limits file access by Landlock.
 //! * [`child`]: the calls that QEMU is denied.
 //! * [`table`]: the calls that each class may make, read from the filters.
 //!
@@ -185,7 +185,7 @@ enum FilterMode {
     Lists,
     /// Traps calls that are not on the list, and lets the handler's calls pass.
     WithGate,
-    /// Traps all calls, and lets the handler's calls pass.
+    /// Traps all trappable calls, and lets the handler's calls pass.
     LogAll,
 }
 
@@ -227,16 +227,6 @@ fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
 pub fn run<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let confined = || narrow_to(Class::Worker, files, Needs::default()).map(|()| work());
     on_thread("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
-}
-
-/// Runs `work` on a new thread without confinement; threads that it starts are not narrowed. Used by a bench
-/// that compares both. The caller's thread must not be confined, and nothing may call [`run`] at the same
-/// time.
-pub fn run_unconfined<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
-    let was_confined = CONFINED.swap(false, Relaxed);
-    let result = on_thread("bare", work);
-    CONFINED.store(was_confined, Relaxed);
-    Ok(result?.unwrap_or_else(|panic| panic::resume_unwind(panic)))
 }
 
 /// Runs `work` on a thread with this name, and waits for it.

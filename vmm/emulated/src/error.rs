@@ -1,4 +1,4 @@
-//! Failures of the emulated host, as opposed to failures of the errand.
+//! Failures of the emulated host, as opposed to failures of the command.
 
 use std::{
     fmt, fs, io,
@@ -37,7 +37,7 @@ pub enum EmulatedError {
     /// Signals cannot be caught.
     #[error("cannot catch signals")]
     Signals(#[source] io::Error),
-    /// This process's stdin, or the thread that reads it, failed.
+    /// A pipe or thread for the input cannot be made.
     #[error("cannot read the input")]
     Input(#[source] io::Error),
     /// An environment variable has an invalid value.
@@ -54,7 +54,7 @@ pub enum EmulatedError {
         "the emulated host ran out of its {memory}, and its kernel killed the command: give it more memory, or the guest less"
     )]
     Memory { memory: ByteSize },
-    /// The emulated host's kernel had no room for its RAM disk, which contains the files taken along.
+    /// The emulated host's kernel had no room for its RAM disk, which contains the forwarded files.
     #[error(
         "the emulated host's {memory} had no room for the forwarded files{largest}: give it more (--mem), or use a smaller file{evidence}"
     )]
@@ -65,12 +65,12 @@ pub enum EmulatedError {
     /// The agent cannot run commands.
     #[error("the emulated host cannot run commands: {error}{evidence}")]
     Agent { error: String, evidence: KeptEvidence },
-    /// QEMU exited before the errand ended.
+    /// QEMU exited before the command ended.
     #[error("the emulator exited unexpectedly ({status}): {complaint}{evidence}")]
     Ended { status: String, complaint: String, evidence: KeptEvidence },
     #[error("cannot wait for the emulator")]
     Wait(#[source] io::Error),
-    /// A port failed, or carried an invalid frame.
+    /// The control port or a stream's task failed.
     #[error("the connection to the emulated host failed")]
     Connection(#[source] io::Error),
     /// The agent sent an invalid message.
@@ -93,7 +93,7 @@ pub enum EmulatedError {
     Interrupted(i32),
 }
 
-/// The largest file taken along and its size, displayed as a part of a sentence; None if there are no files.
+/// The largest forwarded file and its size, displayed as a part of a sentence; None if there are no files.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LargestFile(pub Option<(PathBuf, ByteSize)>);
 

@@ -1,4 +1,4 @@
-//! The emulated host: runs this program's own commands (errands) in a machine with AMD-V that
+//! The emulated host: runs this program's own commands ([`Errand`]) in a machine with AMD-V that
 //! QEMU's TCG emulates, for systems without KVM or whose KVM cannot run guest kernels.
 //!
 //! ```text
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Time in which a busy system denies QEMU a CPU does not count as silence (`os::processes`). A freeze is
-//! never reported as a failure of the errand. The machine is restarted as often as the environment allows
-//! (by default never), with a line on stderr each time, and only while the errand can be repeated unnoticed:
+//! never reported as a failure of the command. The machine is restarted as often as the environment allows
+//! (by default never), with a line on stderr each time, and only while the command can be repeated unnoticed:
 //! none of its [`OutputMode::Live`] output has been passed on, and its input is still kept. Otherwise, and
-//! when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which no errand can cause.
-//! Result files appear only after the errand has ended.
+//! when all restarts are used up, `run` fails with [`EmulatedError::Frozen`], which no command can cause.
+//! Result files appear only after the command has ended.
 
 #![forbid(unsafe_code)]
 // print!/eprint! panic on a closed stream. The agent prints on its console.
@@ -52,7 +52,7 @@ pub struct Errand {
     pub args: Vec<OsString>,
     /// Environment variables in addition to `PATH`, `HOME` and `TMPDIR`, which are always set.
     pub env: Vec<(OsString, OsString)>,
-    /// Files to take along: path on this host, absolute path in the emulated host. They occupy memory there.
+    /// Files to forward: path on this host, absolute path in the emulated host. They occupy memory there.
     pub files_in: Vec<(PathBuf, PathBuf)>,
     /// Contents of further files: bytes, absolute path in the emulated host.
     pub contents_in: Vec<(Vec<u8>, PathBuf)>,
@@ -64,7 +64,7 @@ pub struct Errand {
     pub stdout: OutputMode,
     /// Destination of its stderr.
     pub stderr: OutputMode,
-    /// CPUs for the errand. The machine has one more, which is kept free of guests.
+    /// CPUs for the command. The machine has one more, which is kept free of guests.
     pub cpus: u32,
     /// The emulated host's kernel.
     pub kernel: HostKernel,
@@ -75,7 +75,7 @@ pub struct Errand {
 }
 
 impl Errand {
-    /// Creates an errand with these arguments, this process's stdin, live output, 1 GiB, and the default
+    /// Creates a command with these arguments, this process's stdin, live output, 1 GiB, and the default
     /// number of CPUs and kernel.
     pub fn new(args: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         Self {
@@ -189,16 +189,16 @@ fn injection(word: &str) -> Option<Option<Injection>> {
     }
 }
 
-/// Result of an errand that ended on its own.
+/// Result of a command that ended on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// Exit status, or 128 plus the number of the signal that ended the errand.
+    /// Exit status, or 128 plus the number of the signal that ended the command.
     pub status: i32,
-    /// Result files that the errand did not produce.
+    /// Result files that the command did not produce.
     pub missing: Vec<Missing>,
 }
 
-/// Runs an errand in the emulated host and waits for it.
+/// Runs a command in the emulated host and waits for it.
 ///
 /// Handles SIGINT, SIGTERM and SIGHUP by killing the emulator and returning [`EmulatedError::Interrupted`],
 /// so that a caller can restore its terminal.

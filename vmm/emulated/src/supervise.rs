@@ -1,4 +1,4 @@
-//! Runs an errand in one or more sessions of the emulated host.
+//! Runs a command in one or more sessions of the emulated host.
 
 use super::{
     EmulatedError, Errand, Finished, Supervision,
@@ -15,7 +15,7 @@ use os::{
     streams::{self, Stream},
 };
 
-/// Runs the errand. The calling thread must live until the end: QEMU dies with it.
+/// Runs the command. The calling thread must live until the end: QEMU dies with it.
 pub async fn supervise(
     errand: &Errand,
     supervision: &Supervision,

@@ -71,7 +71,7 @@ pub fn choose(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
 }
 
 /// Calls [`choose`] for this host, whose KVM is of this kind. Prints a line if only the user's permissions
-/// keep the guest off it, because speed cannot be measured in an emulated host.
+/// keep the guest off KVM, because speed cannot be measured in an emulated host.
 pub fn choose_here(mode: HostMode, class: GuestClass, kind: KvmKind) -> ChosenPlace {
     static NOTED: Once = Once::new();
     let choice = choose(mode, class, kind);

@@ -1,4 +1,4 @@
-//! A pvticket command in the emulated host: the files that it takes along, and its exit status.
+//! A pvticket command in the emulated host: the files forwarded to it, and its exit status.
 
 use std::{
     env,
@@ -38,7 +38,7 @@ const OUT: &str = "/tmp";
 /// Memory for the emulated host's system, the files in its RAM, and our process.
 const HOST_MEMORY: u64 = 448 << 20;
 
-/// Warns if there is less memory than this many emulated hosts may need, `each` with all its contents.
+/// Warns if there is less memory than this many emulated hosts may need, `each` per host.
 pub fn warn_of_memory(each: ByteSize, hosts: usize) {
     if let Some(warning) = memory_warning(&emulated_hosts(hosts), each, hosts, Memory::current()) {
         eprint_line(format_args!("pvticket: {warning}"));
@@ -64,7 +64,7 @@ pub(crate) fn memory_warning(
     Some(format!("{consumers} may need {}: {concern}", in_mib(need)))
 }
 
-/// Returns the memory of an emulated host with these guests and with these files taken along.
+/// Returns the memory of an emulated host with these guests and these forwarded files.
 pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Path>) -> ByteSize {
     let files = files.into_iter().map(|file| file_size(file).saturating_mul(COPIES));
     ByteSize(files.fold(guests.0.saturating_add(HOST_MEMORY), u64::saturating_add))
@@ -74,14 +74,14 @@ pub fn memory_with<'a>(guests: ByteSize, files: impl IntoIterator<Item = &'a Pat
 /// memory that the archive leaves to the kernel.
 const COPIES: u64 = 3;
 
-/// Returns 0 if the file cannot be read, which is reported when it is taken.
+/// Returns 0 if the file cannot be read, which is reported when it is forwarded.
 fn file_size(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |data| data.len())
 }
 
 /// A pvticket command for the emulated host, with its files and resources.
 ///
-/// The methods that take files along, or bring them back, return the path in the emulated host.
+/// The methods that forward or retrieve files return the path in the emulated host.
 #[derive(Debug)]
 pub struct EmulatedCommand {
     errand: Errand,
@@ -103,13 +103,13 @@ impl EmulatedCommand {
         Self { errand, guest_memory }
     }
 
-    /// Takes a guest kernel along, to the path of the built kernel.
+    /// Forwards a guest kernel, to the path of the built kernel.
     pub fn take_kernel(&mut self, file: &Path) -> PathBuf {
         let place = GuestKernel::default().file(Flavour::Ticket);
         self.take(file, Path::new(CACHE).join(place))
     }
 
-    /// Takes guest kernels along, to the paths of the built kernels, and the guest disk.
+    /// Forwards guest kernels, to the paths of the built kernels, and the guest disk.
     pub fn take_kernels(&mut self, kernels: &Kernels) -> Kernels {
         let take = |file: &KernelFile| {
             let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
@@ -120,7 +120,7 @@ impl EmulatedCommand {
         copied.with_guest_disk(disk)
     }
 
-    /// Takes busybox along, to the path of a built busybox, with the list of its applets if it exists.
+    /// Forwards busybox, to the path of a built busybox, with the list of its applets if that exists.
     pub fn take_busybox(&mut self, file: &Path) -> PathBuf {
         let applets = file.with_file_name("applets");
         // An unreadable list is reported where it is read.
@@ -130,13 +130,13 @@ impl EmulatedCommand {
         self.take(file, Path::new(CACHE).join("busybox/busybox"))
     }
 
-    /// Takes the guest disk along. The guest has a further copy in memory.
+    /// Forwards the guest disk. The guest has a further copy in memory.
     pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
         self.add_memory(file, 1);
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
     }
 
-    /// Takes a file along, to `path_inside`.
+    /// Forwards a file, to `path_inside`.
     pub fn take(&mut self, file: &Path, path_inside: impl Into<PathBuf>) -> PathBuf {
         self.add_memory(file, COPIES);
         let path_inside = path_inside.into();
@@ -160,14 +160,14 @@ impl EmulatedCommand {
         warn_of_memory(self.errand.memory, 1);
     }
 
-    /// Brings back the result file `name`, as `file`.
+    /// Retrieves the result file `name`, as `file`.
     pub fn bring_back(&mut self, file: &Path, name: &str) -> PathBuf {
         let path_inside = Path::new(OUT).join(name);
         self.errand.files_out.push((path_inside.clone(), file.into()));
         path_inside
     }
 
-    /// Returns the errand, for changes to its streams and CPUs.
+    /// Returns the [`Errand`], for changes to its streams and CPUs.
     pub fn errand(&mut self) -> &mut Errand {
         &mut self.errand
     }

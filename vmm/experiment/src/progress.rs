@@ -1,5 +1,5 @@
 //! Progress of a run: a bar on a terminal, otherwise a line for each tenth of the cells and for each
-//! failed cell.
+//! failed or aborted cell.
 
 use std::{
     collections::HashSet,

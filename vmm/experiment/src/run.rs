@@ -31,7 +31,7 @@ pub struct RunOptions<'a> {
     pub ends_at_failure: bool,
 }
 
-/// A run that has ended or was stopped.
+/// A run that has ended.
 #[derive(Debug)]
 pub struct RunResult {
     /// The store's directory.

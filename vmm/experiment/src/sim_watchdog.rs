@@ -1,4 +1,4 @@
-//! Ends a simulation that makes no progress for a long CPU time of the host.
+//! Ends a simulation that uses much CPU time of the host without progress.
 //!
 //! A simulation is bounded in steps, but a step of a thousand vCPUs takes the host thirty times as long as a
 //! step of sixteen: a lock that never makes progress would be simulated for a quarter of an hour.

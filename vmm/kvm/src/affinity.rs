@@ -1,7 +1,7 @@
 //! CPU affinity of threads, with masks large enough for every CPU that a kernel can have.
 //!
 //! The C library's `cpu_set_t` covers only 1024 CPUs. The kernel refuses to fill a mask smaller than its own
-//! (EINVAL, sched_setaffinity(2)), so on larger machines such a mask cannot be read at all.
+//! (EINVAL, sched_setaffinity(2)), so on larger machines `cpu_set_t` is useless.
 
 use std::io;
 

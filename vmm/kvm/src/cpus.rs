@@ -8,8 +8,8 @@ use std::{env, sync::OnceLock};
 
 use super::host::is_emulated;
 
-/// Number of leading CPUs that commands must not use. The agent of the emulated host sets this
-/// variable for its commands.
+/// Environment variable: number of leading CPUs that commands must not use. The agent of the
+/// emulated host sets it for its commands.
 pub const RESERVED_ENV: &str = "PVTICKET_SPARED_CPUS";
 
 /// Number of the kernel's leading CPUs that are kept free of guests and have no user-visible

@@ -43,9 +43,9 @@ pub enum Exit<'a> {
     Halt,
     /// A signal interrupted the run.
     Interrupted,
-    /// The vCPU waits for INIT and SIPI, as all vCPUs except the first do in VMs with local APICs, or
-    /// has just received them. While a kick is pending for its first HLT, KVM returns this at once on
-    /// every run.
+    /// The vCPU waits for INIT and SIPI (with local APICs, all except the first do), has just received
+    /// them, or cannot be run (`KvmError::run_refused`). While a kick is pending for its first HLT, every
+    /// run returns this at once.
     NotStarted,
     /// The vCPU took a triple fault, or KVM reports a system event.
     TripleFault,

@@ -73,7 +73,7 @@ pub fn consume() {
     unsafe { libc::sigtimedwait(&set, ptr::null_mut(), &now) };
 }
 
-/// Waits for a kick like `KVM_RUN`, for at most `timeout`. Returns whether a kick arrived. For tests of kick
+/// Waits for a kick, as `KVM_RUN` does, for at most `timeout`. Returns whether a kick arrived. For tests of kick
 /// senders.
 pub fn wait_for(timeout: std::time::Duration) -> bool {
     let set = kick_set();

@@ -35,7 +35,7 @@ impl StartClass {
         matches!(self, Self::Fifo | Self::RoundRobin | Self::Deadline)
     }
 
-    /// Returns the class of the calling thread, which its new threads inherit. None for any other policy.
+    /// Returns the class of the calling thread. None for any other policy.
     pub fn current() -> Option<Self> {
         // SAFETY: takes no pointers; 0 is the calling thread.
         Self::from_policy(unsafe { libc::sched_getscheduler(0) })

@@ -123,7 +123,7 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// Opens the counter. Returns None if this KVM does not report it (before Linux 5.16).
+    /// Opens the counter. None if it is absent (before Linux 5.16) or unreadable.
     pub fn open(vcpu: &Vcpu) -> Result<Option<Self>, KvmError> {
         let VcpuStats(file) = VcpuStats::open(vcpu)?;
         let offset = scalars(&file).ok().and_then(|counters| {

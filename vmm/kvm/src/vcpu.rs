@@ -1,4 +1,4 @@
-//! The file of a vCPU and its operations, above all `run() -> Exit`.
+//! A vCPU's file descriptor and its operations, above all `run() -> Exit`.
 
 use std::{mem, ptr};
 
@@ -40,7 +40,7 @@ pub struct TscClock {
 }
 
 impl TscClock {
-    /// Returns the time since the guest's counter showed `then`, when the host's shows `host`. None if that
+    /// Returns the time since the guest's counter showed `then`, when the host's shows `host`. None if `then`
     /// is in the future, or an hour or more ago: values from the guest are untrusted.
     pub fn elapsed_since(&self, then: u64, host: u64) -> Option<Nanos> {
         self.ticks_since(then, host).map(|ticks| Nanos(self.nanos(ticks) as u64))
@@ -244,14 +244,14 @@ impl Vcpu {
         Ok(Some(KernelRegisters { rip: r.rip, general, gs_base: sregs.gs.base }))
     }
 
-    /// Translates a guest-virtual address with the vCPU's current page tables. None if it is not mapped.
+    /// Translates a guest-virtual address with the vCPU's current page tables. None if unmapped or on error.
     pub fn translate(&self, address: u64) -> Option<u64> {
         let translation = self.fd.translate_gva(address).ok()?;
         (translation.valid != 0).then_some(translation.physical_address)
     }
 
-    /// Returns the SYSCALL entry point of the guest's kernel (MSR LSTAR, SDM vol. 4). None until the kernel
-    /// has set it.
+    /// Returns the SYSCALL entry point of the guest's kernel (MSR LSTAR, SDM vol. 4). None if unset, or on
+    /// error.
     pub fn syscall_entry(&self) -> Option<u64> {
         const LSTAR: u32 = 0xc000_0082;
         let query = kvm_msr_entry { index: LSTAR, ..Default::default() };

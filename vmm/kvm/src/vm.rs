@@ -48,13 +48,13 @@ pub enum Wiring {
 }
 
 impl Wiring {
-    /// Whether HLT halts inside KVM, where an MSI can wake it. Without local APICs, HLT exits to the VMM.
+    /// Whether HLT halts the vCPU inside KVM, where an MSI can wake it. Without local APICs, HLT exits to the VMM.
     pub const fn has_halt(self) -> bool {
         matches!(self, Self::Full)
     }
 }
 
-/// A KVM virtual machine. The guest memory stays mapped as long as it or any of its vCPUs exists.
+/// A KVM virtual machine. Guest memory stays mapped as long as the VM or any of its vCPUs exists.
 #[derive(Debug)]
 pub struct KvmVm {
     fd: VmFd,

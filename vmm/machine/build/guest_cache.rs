@@ -1,5 +1,5 @@
-//! Cache of previously built guests, next to the kernels: `guests/HASH` in `PVTICKET_CACHE`, or in `pvticket`
-//! below `XDG_CACHE_HOME`.
+//! Cache of built guests, next to the kernels: `guests/HASH` in `PVTICKET_CACHE`, or in `pvticket` below
+//! `XDG_CACHE_HOME` (`~/.cache`).
 //!
 //! The hash covers all inputs of a guest. Equal inputs give an equal guest in any folder (due to the flags of
 //! [`super::without_folders`] and `vmm/packaging/rustc.sh`). A rebuild takes up to 40 s of CPU time.

@@ -21,7 +21,7 @@ pub enum ArtifactError {
     /// Neither a cache directory nor a home directory is known.
     #[error("no directory for the cache: set HOME, XDG_CACHE_HOME or PVTICKET_CACHE")]
     NoCache,
-    /// The directory of the file cannot be searched.
+    /// The file or its directory cannot be accessed.
     #[error("cannot access {0}: set PVTICKET_CACHE to a directory that you may read")]
     Unreadable(PathBuf, #[source] io::Error),
     /// A guest kernel that `pvticket setup` has not built.

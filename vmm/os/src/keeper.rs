@@ -67,7 +67,7 @@ pub fn sync_name(file: &Path) {
     let _ = File::open(files::folder(file)).and_then(|folder| folder.sync_all());
 }
 
-/// Runs the process: a byte on `orders` confirms that the result is complete, `answer` receives errno or 0.
+/// Runs the process: `COMPLETE` on `orders` confirms that the result is complete; `answer` then receives errno or 0.
 pub fn keep(
     temporary: &Path,
     target: &Path,

@@ -129,7 +129,7 @@ mod tests {
     const V2: &str = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n\
                       22 1 8:1 / / rw - ext4 /dev/root rw\n";
 
-    /// Reads the bytes in a file; `files` has MiB.
+    /// Reads a file's limit in bytes; `files` has MiB.
     fn number(files: &[(&str, u64)], file: &Path) -> Option<u64> {
         let file = files.iter().find(|(name, _)| Path::new(name) == file);
         file.map(|(_, mib)| mib * MIB)

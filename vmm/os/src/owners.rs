@@ -12,7 +12,7 @@ use thiserror::Error;
 /// Write permission for others.
 const EVERYBODY_WRITES: u32 = 0o002;
 
-/// In such a directory, only the owner of a file can replace it.
+/// With this bit, only the owners of a file and its directory can replace the file.
 const STICKY: u32 = 0o1000;
 
 /// Someone other than this user and the administrator.
@@ -62,7 +62,7 @@ fn untrusted_below(folder: &Path, trusted: &[u32; 3]) -> Option<UntrustedUser> {
     })
 }
 
-/// Trusted users: this user and the administrator. In a container, `/` may belong to `nobody`.
+/// Trusted users: this user, the administrator, and the owner of `/`, in some containers `nobody`.
 fn trusted_users() -> [u32; 3] {
     let root = fs::metadata("/").map_or(0, |root| root.uid());
     [0, root, geteuid().as_raw()]

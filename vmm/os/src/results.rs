@@ -47,7 +47,7 @@ enum Delivery {
     Stream(streams::Stream),
 }
 
-/// The target of a result. It stays unchanged until [`Target::write`] succeeds.
+/// The target of a result; a file stays unchanged until [`Target::write`] succeeds.
 #[derive(Debug)]
 pub struct Target {
     path: PathBuf,
@@ -75,8 +75,8 @@ impl Target {
         Ok(Self { path: path.into(), delivery, opened: Mutex::default() })
     }
 
-    /// Opens the temporary file early, for a process that is to be confined. It can then write one
-    /// result, and opens only [`Target::opened_late`] for it.
+    /// Opens the temporary file early, for a process that is to be confined. The process can then
+    /// write one result, and opens only [`Target::opened_late`] for it.
     pub fn open(&self) -> io::Result<()> {
         let temporary = match Temporary::new(self)? {
             Temporary::Named(file) => {
@@ -92,7 +92,7 @@ impl Target {
         Ok(())
     }
 
-    /// Returns the pipe or device that is opened only when the result is complete.
+    /// Returns the target if it is opened only when the result is complete.
     pub fn opened_late(&self) -> Option<&Path> {
         (self.delivery == Delivery::Direct).then_some(&self.path)
     }
@@ -223,7 +223,7 @@ impl Write for Special<'_> {
     }
 }
 
-/// Opens a target that is not a regular file. For a named pipe, waits until it has a reader or a
+/// Opens a target that is written to directly. For a named pipe, waits until it has a reader or a
 /// signal asks the program to end.
 fn open_for_writing(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;

@@ -61,7 +61,7 @@ static STATES: [StreamState; 2] = [
     StreamState { lock: Mutex::new(()), has_stalled: AtomicBool::new(false) },
 ];
 
-/// The first error of stdout other than a closed pipe.
+/// The first error of stdout other than a closed or stalled pipe.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 /// The error that ended a guest's input.
@@ -91,8 +91,8 @@ impl Write for Stream {
     }
 }
 
-/// Prints on stdout, replacing control characters other than line feeds. A closed pipe, as after `head`, is
-/// not an error; any other error becomes the [`failure`].
+/// Prints on stdout, replacing control characters other than line feeds. Errors other than a closed or stalled
+/// pipe become the [`failure`].
 pub fn print(text: &str) {
     print_raw(sanitize::lines(text).as_bytes());
 }

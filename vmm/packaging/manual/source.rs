@@ -34,7 +34,7 @@ fn section(text: &'static str) -> Option<ManualSection> {
     Some(ManualSection { title, parts: parts.collect() })
 }
 
-/// Parses a table row whose first cell is code; `None` for the head.
+/// Parses a table row whose first cell is code; `None` for other rows.
 fn row(line: &'static str) -> Option<SectionPart> {
     let (name, meaning) = line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | ")?;
     Some(SectionPart::Row(name.replace("\\|", "|"), meaning))

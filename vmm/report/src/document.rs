@@ -1,4 +1,4 @@
-//! A report: its parts in the order in which pages, terminals and mails show them.
+//! A report: its parts in the order in which pages, terminals and emails show them.
 
 use base::plural::count;
 use study::{
@@ -32,7 +32,7 @@ pub struct Document {
     pub runs: Vec<String>,
     /// The questions of the specs.
     pub questions: Vec<String>,
-    /// Host, guest, spec and method in labelled lines, for mails, which have no table of hosts.
+    /// Host, guest, spec and method in labelled lines, for texts without a table of hosts.
     pub setup: String,
     /// Information that the reader needs before any figure.
     pub warnings: Vec<Sentence>,
@@ -52,7 +52,7 @@ pub struct Document {
     pub tables: Vec<Table>,
     /// Published figures compared with ours.
     pub sections: Vec<DocumentSystems>,
-    /// How the figures were made, one sentence each.
+    /// How the figures were obtained, in sentences.
     pub method: Vec<String>,
     /// Commands: purpose and command line. The last recreates this report.
     pub commands: Vec<(String, String)>,

@@ -23,8 +23,8 @@ pub fn series(study: &Study, point: &Point) -> String {
     role_values(study, point, Role::Series, &[])
 }
 
-/// The title of a point's panel within `surroundings`. Families of systems have separate scales and
-/// baselines, and therefore separate panels.
+/// The title of a point's panel: its family, if the study has several, and `surroundings`. Families have
+/// separate scales and baselines.
 pub fn panel(study: &Study, point: &Point, surroundings: String) -> String {
     let family = point.lock.family();
     let has_others = study.points.iter().any(|point| point.point.lock.family() != family);

@@ -44,7 +44,7 @@ pub fn failure(divergence: &Divergence) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Regression: slices that never came, were skipped or were cut in a lock did not count.
+    /// Regression: slices that never started, were skipped or were cut in a lock did not count.
     #[test]
     fn replays_with_over_a_tenth_of_differences_fail() {
         let exact = Divergence { recorded: 100, replayed: 100, ..Divergence::default() };

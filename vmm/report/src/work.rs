@@ -54,7 +54,7 @@ fn reader_line(work: &WorkRow) -> String {
     format!("the last vCPU read the line {} times a second", si(work.looks))
 }
 
-/// The line of a workload that measures switches. Each time is the lower bound of its histogram bucket, up to
+/// The line of a workload that measures switches. Each printed time is the lower bound of its histogram bucket, up to
 /// 6 % below the measured time.
 fn switch_line(times: &Times) -> String {
     let Percentiles { p50, p99, max, .. } = times.percentiles;

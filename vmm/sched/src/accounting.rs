@@ -52,10 +52,10 @@ pub struct Totals {
     pub lhp: u64,
     /// Preemptions of a vCPU that was next in line.
     pub lwp: u64,
-    /// Preemptions of a vCPU further back in a queue, or just joining one.
+    /// Preemptions of a vCPU further back in a queue, throttled, or `entering`.
     pub queued: u64,
-    /// The part of `queued` that was drawing a ticket, where the telemetry of the other vCPUs does not show
-    /// which ticket it has, if any. Upper bound on the preemptions that `lhp` and `lwp` miss.
+    /// The part of `queued` with [`LockActivity::Entering`]: other vCPUs' telemetry did not show the vCPU's
+    /// lock or ticket. Upper bound on the preemptions that `lhp` and `lwp` miss.
     pub entering: u64,
     /// Preemptions of a vCPU in a preempt-disabled region, observed without telemetry: it may hold a lock.
     pub guarded: u64,
@@ -108,8 +108,8 @@ pub struct Accounting {
     records: Vec<Preemption>,
     /// By vCPU: its last preemption.
     open: Box<[Option<LastPreemption>]>,
-    /// vCPUs preempted in a lock that others may have spun for since. Entries of vCPUs that run again are
-    /// dropped by the next search, which keeps searches short.
+    /// Preempted vCPUs for which others may have spun since. The next search drops entries of vCPUs that run
+    /// again, which keeps searches short.
     preempted: Vec<VcpuIndex>,
     /// By vCPU: the time until which its spinning has been counted, so that no time counts twice.
     counted_until: Box<[Nanos]>,
@@ -209,8 +209,8 @@ impl Accounting {
     }
 
     /// Records that `spinner` of `vm` ran and waited, as described by `activity`, from `from` to `now`. The
-    /// time is wasted if the lock's holder or the vCPU that the lock now serves is preempted. (A running
-    /// holder keeps the lock too briefly for its part of the wait to be separated.)
+    /// time is wasted if the holder, the vCPU that the lock now serves, or its kicker is preempted. (A running
+    /// holder keeps the lock too briefly for its part of the wait to matter.)
     pub fn record_spinning(
         &mut self,
         spinner: VcpuIndex,

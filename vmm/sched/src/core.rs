@@ -1,7 +1,7 @@
 //! The core decides which vCPU runs on which slot. A policy makes the choices; the core enforces the rules
 //! that no policy may break.
 //!
-//! All state transitions are in this file, which is why it exceeds 400 lines: each of them maintains the
+//! All state transitions are in this file, which is why it exceeds 400 lines: each transition maintains the
 //! invariants of the same private fields (the vCPU on each slot, each vCPU's state, the number of waiting
 //! vCPUs), and can be checked against its contract here.
 
@@ -149,7 +149,7 @@ impl Core {
         self.waiting > 0
     }
 
-    /// Whether a vCPU in KVM's HLT keeps its slot although another vCPU wants it. To be checked before
+    /// Whether a vCPU in KVM's HLT keeps its slot although another vCPU waits. To be checked before
     /// [`Event::Idle`], which takes the slot away.
     pub fn keeps_slot_in_hlt(&self, vcpu: VcpuIndex, obs: &Observation, now: Nanos) -> bool {
         let view = View { now, vcpus: &self.vcpus, slots: &self.slots };

@@ -174,7 +174,7 @@ fn deferred_asks_once_and_forces_after_the_grace() {
     tell(&mut core, 1, Event::Stopped(holding()), 2_100);
     tell(&mut core, 1, Event::Stopped(holding()), 2_400);
     assert_eq!((core.accounting().totals().forced, core.accounting().totals().lhp), (1, 1));
-    // Out of its locks, it loses the slot at once.
+    // vCPU 0, without locks, loses the slot at once.
     tell(&mut core, 0, Event::Stopped(free()), 3_400);
     assert_eq!(core.accounting().totals().preemptions, 2);
 }

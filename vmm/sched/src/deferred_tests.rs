@@ -23,7 +23,7 @@ fn kick_from(core: &mut Core, activity: LockActivity, now: u64) -> Vec<Action> {
     tell(core, 0, Event::Kicked(Some(Kicker { vcpu: ONE, activity })), now)
 }
 
-/// Stops vCPU 1 in a lock at the ends of several slices, with no vCPU waiting for its slot.
+/// Stops vCPU 1, a lock holder, at the ends of several slices, with no vCPU waiting for its slot.
 fn prolong(core: &mut Core) {
     for now in [1_100, 2_100, 3_100] {
         let until = Some(Nanos(now + 1_000));
@@ -39,7 +39,7 @@ fn hits(core: &Core) -> (u64, u64) {
 
 #[test]
 fn grace_starts_when_the_slot_is_contended() {
-    // With a grace shorter than the time it has had its slot, and with a longer grace.
+    // With a grace shorter than the time vCPU 1 has had its slot, and with a longer grace.
     for (policy, grace) in [("deferred:ask,300ns", 300), ("deferred", 4_000)] {
         let mut core = alone(policy);
         prolong(&mut core);
@@ -53,7 +53,7 @@ fn grace_starts_when_the_slot_is_contended() {
     }
 }
 
-/// A waiter spins for others. By default its grace is one slice, and a holder's is four.
+/// By default a waiter's grace is one slice, and a holder's is four.
 #[test]
 fn a_waiter_has_a_grace_of_a_slice() {
     for (policy, grace) in
@@ -98,7 +98,7 @@ fn polled_vcpus_have_a_grace() {
 #[test]
 fn grace_restarts_after_contention_ends() {
     let mut core = core_of("deferred:ask,300ns", &[0; 3], 2);
-    // vCPU 2 waits for a slot, and vCPU 0 is asked. Then vCPU 1 leaves, and vCPU 2 gets its slot.
+    // vCPU 2 waits for a slot, and vCPU 0 is asked to yield. Then vCPU 1 halts, and vCPU 2 gets its slot.
     tell(&mut core, 0, Event::Stopped(holding()), 1_001);
     tell(&mut core, 1, Event::Halted(waiting(4, 1, 0)), 1_100);
     assert_eq!(tell(&mut core, 0, Event::Stopped(holding()), 1_301), [], "not wanted any more");

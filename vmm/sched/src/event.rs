@@ -117,7 +117,7 @@ impl LockActivity {
         )
     }
 
-    /// Whether other vCPUs make no progress while it has no CPU: it holds a lock, is the next in line and
+    /// Whether other vCPUs make no progress while this vCPU has no CPU: it holds a lock, is next in line and
     /// awake, or owes a kick. (A halted vCPU needs its kick before it needs a CPU.)
     pub const fn is_critical(&self) -> bool {
         match self {
@@ -148,7 +148,7 @@ impl LockActivity {
     /// wait, the lock has no tickets, or its word could not be read.
     pub const fn head(&self) -> Option<u16> {
         match *self {
-            // Tickets advance by 2, as the low bit of a head is the slow-path flag. An odd value is a rank.
+            // Tickets advance by 2, as the low bit of a head is the slow-path flag. An odd value is a position.
             LockActivity::Waiting { ticket, distance: Some(distance), .. } if ticket % 2 == 0 => {
                 Some(ticket.wrapping_sub(distance.wrapping_mul(2)))
             }
@@ -172,7 +172,7 @@ impl LockActivity {
     }
 
     /// Whether a vCPU with this activity must run before a vCPU of the same VM with activity `other` can be
-    /// served. True if it holds the same lock, is about to kick for it, or is further ahead in its queue.
+    /// served. True if it holds the lock that `other` awaits, owes a kick for it, or is ahead in its queue.
     pub fn is_ahead_of(&self, other: &LockActivity) -> bool {
         let LockActivity::Waiting { lock, ticket: behind, .. } = *other else { return false };
         self.concerns(lock)
@@ -257,7 +257,7 @@ pub enum Event {
     /// no kick remains pending for a later halt.
     KickedInHlt(Option<Kicker>),
     /// [`Event::Halted`] and a kick in one step: the vCPU halts and ends the halt of the vCPU passed, which
-    /// may thus get its slot.
+    /// may get the freed slot.
     HandedOver(VcpuIndex, Observation),
     /// The vCPU yields its slot on request.
     Yielded,
@@ -294,7 +294,7 @@ pub enum Action {
     Ask(VcpuIndex),
     /// End the time slice of this running vCPU. Its [`Core::deadline`](super::Core::deadline) is now.
     Recall(VcpuIndex),
-    /// Sample the lock activity of this running vCPU, and report it as [`Event::Sampled`] at the same time,
+    /// Sample the lock activity of this running vCPU, and report it as [`Event::Sampled`] at the same `now`,
     /// before any other event.
     Sample(VcpuIndex),
     /// Have every vCPU report these [`Point`]s (a mask) from now on.

@@ -9,11 +9,11 @@ use base::{sums, units::Nanos};
 /// How extensions ended. An extension in progress counts in `granted` only.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtensionCounts {
-    /// Extensions granted to vCPUs in locks.
+    /// Extensions granted to lock holders.
     pub granted: u64,
     /// Extensions whose vCPU released its locks within the bound.
     pub in_time: u64,
-    /// Extensions whose vCPU did not: it was forced off, or left the slot after the bound.
+    /// Extensions whose vCPU did not, or left the slot after the bound.
     pub overrun: u64,
 }
 

@@ -144,7 +144,7 @@ fn kvm_kicks_are_recognised_by_ticket() {
 
 #[test]
 fn halts_in_hlt_reach_the_policy() {
-    // vCPU 1 holds the lock and waits for the slot behind vCPU 2.
+    // vCPU 1 holds the lock and waits for the slot before vCPU 2.
     let mut core = core_of("directed-yield", &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(free()), 1_001);
     tell(&mut core, 1, Event::Stopped(holding()), 2_001);

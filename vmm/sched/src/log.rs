@@ -17,14 +17,14 @@ pub(super) const MAX_SLICES: usize = 4 << 20;
 pub enum SliceEnd {
     /// The time slice had not ended when the recording did.
     Open = 0,
-    /// The slice expired.
+    /// The slice expired or was cut short.
     #[serde(rename = "slice")]
     Expired = 1,
     /// The slice and a grace expired.
     Grace = 2,
     /// The vCPU yielded.
     Yield = 3,
-    /// The vCPU spun too long.
+    /// The vCPU spun too long or yielded to another.
     Spun = 4,
     /// The vCPU was held off by an injected preemption.
     Injected = 5,
@@ -55,7 +55,7 @@ impl SliceEnd {
         SliceEnd::Unasked,
     ];
 
-    /// Whether the vCPU gave up the slot itself.
+    /// Whether the vCPU halted, idled or exited.
     pub const fn is_voluntary(self) -> bool {
         matches!(self, SliceEnd::Halted | SliceEnd::Idle | SliceEnd::Exited)
     }
@@ -179,7 +179,7 @@ pub struct Sighting {
 pub struct Handoff {
     /// When the schedule learned of the kick.
     pub at: Nanos,
-    /// The kicker. None: a delayed kick of an injected fault, delivered by no vCPU's thread.
+    /// The kicker. None: delivered by no vCPU's thread, like a delayed kick of a fault.
     pub by: Option<VcpuIndex>,
     /// The halted vCPU.
     pub to: VcpuIndex,

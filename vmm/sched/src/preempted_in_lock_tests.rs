@@ -11,7 +11,7 @@ use base::units::{Nanos, SlotId};
 const SLOT: SlotId = SlotId(0);
 
 /// Returns three vCPUs on one slot. vCPU 0 was forced off it while waiting with ticket 2. vCPU 1, the next in
-/// the round, has had it since 2001 ns.
+/// the round, has had the slot since 2001 ns.
 fn preempted_in_lock(policy: &str) -> Core {
     let mut core = core_of(policy, &[0; 3], 1);
     tell(&mut core, 0, Event::Stopped(waiting(2, 1, 0)), 1_001);
@@ -24,7 +24,7 @@ fn preempted_in_lock(policy: &str) -> Core {
     core
 }
 
-/// Regression: the vCPU behind it spun for a slice and a grace, and was then preempted in the lock, too.
+/// Regression: the spinner used up a slice and a grace, and was then preempted in the lock, too.
 #[test]
 fn a_spinner_makes_way_for_a_preempted_waiter_ahead_of_it() {
     for (policy, actions) in [
@@ -98,7 +98,7 @@ fn a_vcpu_forced_off_again_waits_for_the_round() {
     assert_eq!(core.state(VcpuIndex(1)), State::Running(SLOT));
 }
 
-/// vCPU 0 holds up the line and is spent. vCPU 2, behind it, is preempted in the lock. vCPU 1 runs.
+/// vCPU 0 holds up the queue and is spent. vCPU 2, behind it, is preempted in the lock. vCPU 1 runs.
 fn core_with_spent() -> Core {
     let mut core = preempted_in_lock("deferred");
     tell(&mut core, 1, Event::Stopped(free()), 2_100);
@@ -111,7 +111,7 @@ fn core_with_spent() -> Core {
 }
 
 /// Regression: a waiter behind a spent vCPU ran before it, spun for a slice and a grace, and was spent,
-/// too. The line never moved again.
+/// too. The queue never moved again.
 #[test]
 fn waiters_stay_behind_a_spent_vcpu() {
     let mut core = core_with_spent();

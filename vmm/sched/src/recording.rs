@@ -2,7 +2,7 @@
 //!
 //! All numbers are little-endian. The header has 40 bytes: `PVTSCHED`, the version (u32), the numbers of
 //! vCPUs and slots (u32 each), the number of spin iterations after which guests reported that they spun out
-//! (u32), the numbers of lost and of following time slices (u64 each). A time slice has 24 bytes: its start
+//! (u32), and the numbers of lost and following time slices (u64 each). A time slice has 24 bytes: its start
 //! and duration (u64 each, nanoseconds), its vCPU (u32), its slot (u16), a [`SliceEnd`] and a [`Point`] (u8
 //! each; 255: none). The highest bit of the end is set if the vCPU is known to have been in no lock.
 

@@ -73,7 +73,7 @@ impl Lie {
     }
 }
 
-/// VM 0 lies. VM 1 computes and is in no lock.
+/// VM 0 lies. VM 1 computes and holds no lock.
 struct Contest {
     core: Core,
     vms: Vec<u32>,

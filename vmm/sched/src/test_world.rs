@@ -14,7 +14,7 @@ use base::units::{Nanos, SlotId};
 /// The slice of these schedules.
 pub const SLICE: Nanos = Nanos(1_000);
 
-/// A possible next step. Whether it is possible is checked when it is taken.
+/// A next step, taken only if it is possible. Indices of vCPUs and activities wrap around.
 #[derive(Debug, Clone, Copy)]
 pub enum WorldStep {
     /// The earliest deadline passes, and its vCPU leaves the guest with this activity.
@@ -102,7 +102,7 @@ pub struct World {
     /// The current time.
     pub now: Nanos,
     parked: Vec<bool>,
-    /// By vCPU: a kick was taken from the latch, and the wakeup is still owed.
+    /// By vCPU: a kick found it parked before its `Halted`, which is still owed.
     owed: Vec<bool>,
     conserving: bool,
     replays: bool,
@@ -112,7 +112,7 @@ pub struct World {
 }
 
 /// Creates a core whose vCPUs belong to three VMs with different weights. Also returns whether its
-/// policy guarantees that no slot is left idle.
+/// policy is work-conserving.
 pub fn make_core(
     policy: &str,
     vcpus: usize,
@@ -222,7 +222,7 @@ impl World {
         matches!(self.core.state(VcpuIndex(ix as u32)), State::Running(_))
     }
 
-    /// Returns vCPU `by` as a kicker, in some lock or none, if it can kick.
+    /// Returns vCPU `by` as a kicker with some lock activity, if it can act.
     fn kicker(&self, by: usize) -> Option<Kicker> {
         let ix = by % self.parked.len();
         let kicker = Kicker { vcpu: VcpuIndex(ix as u32), activity: obs(by).activity };

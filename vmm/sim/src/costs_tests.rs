@@ -1,4 +1,4 @@
-//! Rung 3: micro-benchmarks on simulated machines reproduce the costs in the machine files.
+//! Rung 3 of the validation: micro-benchmarks on simulated machines reproduce the machine files' costs.
 //!
 //! The vCPUs of a benchmark time single accesses and hypercalls, like programs on real machines. They have no
 //! access to the machine's costs, only to the elapsed time.

@@ -14,7 +14,7 @@ pub struct SimFigures {
     pub time: Picos,
     /// Operations of each vCPU.
     pub operations: Vec<u64>,
-    /// Operations whose lock was not free at the first read.
+    /// Operations whose lock was not free at first; a counter's writes to shared lines.
     pub slow: u64,
     /// Calls of `lock_spinning`.
     pub halts: u64,
@@ -59,7 +59,7 @@ impl SimFigures {
         self.total() as f64 / self.time.seconds()
     }
 
-    /// `count` per operation; zero without operations.
+    /// `count` per operation; `count` without operations.
     pub fn per_operation(&self, count: u64) -> f64 {
         count as f64 / self.total().max(1) as f64
     }

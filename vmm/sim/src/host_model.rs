@@ -19,7 +19,7 @@ pub struct HostModel {
 /// higher scheduling class. The schedule does not know about it, so it appears as steal time.
 ///
 /// The thread alternates between running and sleeping for exponential times with these means, plus a context
-/// switch. The vCPU on that CPU is stopped while it runs; a slice that expires in this time ends afterwards.
+/// switch. While it runs, the vCPU on that CPU is stopped; a slice that expires in this time ends afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noise {
     /// Mean running time. Not zero.

@@ -21,7 +21,7 @@ pub struct Load {
     pub locks_lockrefs: bool,
     /// Whether critical sections update and check shared data, as the payload's do.
     pub has_data: bool,
-    /// Amount added by one use of a counter. If it is at least the counter's batch, each use folds.
+    /// Amount added by one use of a counter. If it is at least the counter's batch, each use adds to the shared sum.
     pub adds: u32,
     /// If not zero, the critical time is exponential with a mean that grows by half of this for
     /// each waiting vCPU, and is redrawn at each arrival: the law of Boyd-Wickizer et al. (OLS

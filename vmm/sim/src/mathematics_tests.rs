@@ -1,4 +1,4 @@
-//! Rung 1: compares the engine and the real locks with models of lock contention that have exact solutions.
+//! Rung 1 of the validation: compares the engine and the real locks with models that have exact solutions.
 
 use crate::machine::Machine;
 use crate::{LineLaw, Load, Picos, Sim, Span, Spec, System};
@@ -15,11 +15,11 @@ pub(crate) struct Closed {
 impl Closed {
     /// The mean number of CPUs that neither hold the lock nor wait for it, if holding it takes `read / 2`
     /// longer for each waiting CPU: the model of S. Boyd-Wickizer et al., "Non-scalable locks are dangerous"
-    /// (OLS 2012), in the form of its published curves, where `k` is the number of CPUs that wait *behind*
+    /// (OLS 2012), in the form of its published curves, whose `k` is the number of CPUs that wait *behind*
     /// the holder. With a `read` of zero it is the queue M/M/1//n.
     pub(crate) fn speedup(self, read: f64) -> f64 {
         let Self { cpus, think, section } = self;
-        // Weight of k CPUs at the lock, relative to none.
+        // Weight of `at` CPUs at the lock, relative to none.
         let mut weight = 1.0;
         let (mut total, mut thinking) = (1.0, cpus as f64);
         for at in 1..=cpus {
@@ -39,7 +39,7 @@ impl Closed {
         let cycles = self.cycles(read);
         let states = cycles.len();
         let mut at = vec![1.0 / states as f64; states];
-        // Power iteration. The chain mixes within about n steps, but slowly at its knee.
+        // Power iteration. The chain mixes within about `cpus` steps, but slowly at its knee.
         for _ in 0..200_000 {
             let mut next = vec![0.0; states];
             for (share, cycle) in at.iter().zip(&cycles) {
@@ -57,7 +57,7 @@ impl Closed {
         self.think / time
     }
 
-    /// By number of waiters after the release, from 0 to n-1.
+    /// By number of waiters after the release, from 0 to `cpus` - 1.
     fn cycles(self, read: f64) -> Vec<Cycle> {
         let held: Vec<Cycle> = (0..self.cpus).map(|waiting| self.held(waiting)).collect();
         // No waiters: the next arrival takes the lock immediately.

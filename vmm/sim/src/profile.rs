@@ -188,7 +188,7 @@ impl Profile {
 
     /// The mean think time and the mean critical time of the first lock; `None` if they are fitted. With
     /// `held`, the think time depends on the number of vCPUs, each with a CPU, in the column without
-    /// overcommitment; `None` without it.
+    /// overcommitment; `None` without this number.
     pub fn times(&self, vcpus: Option<usize>) -> Option<(Picos, Picos)> {
         let critical = self.locks.first()?.critical.mean()?;
         let think = match (&self.think, &self.held) {

@@ -10,8 +10,8 @@ pub(crate) const MAX_LEAVES: usize = 1 << LEAF_BITS;
 const EMPTY: u64 = u64::MAX;
 
 /// A winner tree: each node has the earlier key of its two children, so the root has the earliest
-/// event. Setting a leaf replaces or cancels its event, and no operation depends on the number of
-/// pending events. Events at the same time are ordered by leaf, lowest first.
+/// event. Setting a leaf replaces or cancels its event. Its cost does not depend on the number
+/// of pending events. Events at the same time are ordered by leaf, lowest first.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     /// The root is at 1, the children of `i` at `2 * i` and `2 * i + 1`.

@@ -52,8 +52,8 @@ fn replays_repeat_recorded_slices() {
     }
 }
 
-/// Regression: a slice of `deferred` ends once its vCPU leaves its lock. The replay ended it by the clock in
-/// a lock, at a thousandth of the rate, or preempted holders and passed as exact (A6 of tests/HISTORY.md).
+/// Regression: a slice of `deferred` ends once its vCPU leaves its lock. The replay ended it by the clock, in
+/// a lock: it had a thousandth of the rate, or preempted holders and passed as exact (A6 of tests/HISTORY.md).
 #[test]
 fn deferred_is_repeated() {
     for system in [System::NativeTicket, System::Queued] {
@@ -65,7 +65,7 @@ fn deferred_is_repeated() {
         assert!(rates.0.abs_diff(rates.1) <= rates.0 / 20, "{system}: {rates:?}");
         let held = (first.schedule.lhp, replay.schedule.lhp);
         assert!(held.1 <= held.0, "{system}: holders preempted, {held:?}");
-        // Guests with longer think times hold their locks at different times.
+        // Guests with shorter think times hold their locks at different times.
         let mut slower = spec.clone();
         slower.load.think = Span::Uniform(Picos(4 * spec.machine.costs.increment.0 * 53));
         let (divergence, small) = replayed(&slower, &recording);
@@ -93,8 +93,8 @@ fn replays_with_other_rates_are_not_repeated() {
     }
 }
 
-/// Regression: a vCPU that keeps its slot until the end cuts its recording short, and the replay of the
-/// earlier slices was reported as a complete replay.
+/// Regression: a vCPU that keeps its slot until the end of the recording cuts the replay short, and the
+/// replay of the earlier slices was reported as complete.
 #[test]
 fn truncated_recordings_are_not_repeated() {
     let spec = spec(System::NativeTicket, 8, "rr");

@@ -57,7 +57,7 @@ pub(crate) struct Round {
     lines: [u32; MAX_LINES],
     used: u8,
     loads: u16,
-    /// Whether the vCPU did anything other than these loads.
+    /// Whether the vCPU read more lines, or did anything other than load.
     is_mixed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Round {
         self.is_mixed = true;
     }
 
-    /// The number of loads at the end of the round; `None` if zero, or if the vCPU did anything else.
+    /// The number of loads at the end of the round; `None` if zero or mixed.
     #[inline(always)]
     pub(crate) fn loads(&self) -> Option<u16> {
         (!self.is_mixed && self.loads > 0).then_some(self.loads)
@@ -148,7 +148,7 @@ pub(crate) struct Vcpu {
     pub(crate) is_critical_off: bool,
     /// Index of the first vCPU of its guest.
     pub(crate) first: u16,
-    /// Subtracted from an address of its guest, gives the offset in the memory of all guests.
+    /// An address of its guest minus this is the offset in the memory of all guests.
     pub(crate) base: usize,
     pub(crate) round: Round,
     pub(crate) long_pause: LongPause,

@@ -18,7 +18,7 @@ const REPORT_END: &str = "---[ end trace ";
 /// Position of a row's words in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The first word begins the message or follows a subsystem's prefix. The others follow in order.
+    /// The first word begins the message or follows a prefix or bracket. The others follow in order.
     Start,
     /// Anywhere in the message, in order.
     Anywhere,

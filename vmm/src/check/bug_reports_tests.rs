@@ -33,7 +33,7 @@ fn each_row_has_a_source_and_is_reached() {
     }
 }
 
-/// Programs in the guest can print any text, but on lines without a timestamp.
+/// Programs in the guest can print any text, but their lines have no timestamp.
 #[test]
 fn lines_without_timestamp_are_ignored() {
     let report = "BUG: spinlock bad magic on CPU#0, swapper/0/0";

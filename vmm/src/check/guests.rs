@@ -222,8 +222,8 @@ impl BootResult {
         Err(Failure { reason: self.reason(), is_timeout: self.is_timeout() })
     }
 
-    /// Whether a timeout ended the boot, or it hung while the host took most of the time. Time in which this
-    /// program stood still, too, is not included.
+    /// Whether a timeout ended the boot, or it hung while the host took most of the time. The limit excludes time in
+    /// which this program stood still, too.
     fn is_timeout(&self) -> bool {
         match self.status {
             Some(status) => status.code() == Some(TIMED_OUT),
@@ -231,7 +231,7 @@ impl BootResult {
         }
     }
 
-    /// The reason of a failure, with the last lines of the log.
+    /// The reason for a failure, with the last lines of the log.
     pub fn reason(&self) -> String {
         let last = self.log.lines().rev().filter(|line| !line.trim().is_empty()).take(SHOWN_LINES);
         let mut last: Vec<&str> = last.map(|line| sanitize::truncate(line, SHOWN_CHARS)).collect();

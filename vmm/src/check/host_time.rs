@@ -15,7 +15,7 @@ use rustix::param::clock_ticks_per_second;
 pub const SLEEP: Duration = Duration::from_millis(10);
 /// Tolerance of a sleep: a kernel with 100 ticks per second wakes within two ticks.
 const TOLERANCE: Duration = Duration::from_millis(20);
-/// Sleeps between two readings of /proc.
+/// Maximum sleeps between two readings of /proc.
 const SLEEPS_PER_SAMPLE: u32 = 20;
 /// Threshold of [`HostTime::is_much`]: a share of the time, within these bounds.
 const SHARE: f64 = 0.02;
@@ -147,7 +147,7 @@ fn waited_for_others(threads: &[ThreadTimes], step: Duration, slots: u32) -> Dur
     // A vCPU also waits while another vCPU has the CPU of its slot.
     let others_time = step.saturating_mul(slots).saturating_sub(Duration::from_nanos(ran));
     let lost = Duration::from_nanos(waited).min(others_time).min(step);
-    // After a slice, a thread stays runnable for up to two fifths of the time (`study::disturbance`).
+    // After a slice, a thread stays runnable for up to a third of the time (`study::disturbance`).
     if lost > step / 2 { lost } else { Duration::ZERO }
 }
 

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::check::host_time::{HostTime, HostWatch, SLEEP};
 use os::{processes::signal_group, signals::Interrupt};
 
-/// Limit of the time counted for a sleep. After a longer sleep, the host stood still.
+/// Limit of the time counted for a sleep. In a longer sleep, the host stood still.
 const MAX_COUNTED_SLEEP: Duration = Duration::from_millis(100);
 /// Time between SIGTERM and SIGKILL.
 const TERM_TIMEOUT: Duration = Duration::from_secs(5);

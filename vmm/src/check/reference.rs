@@ -81,7 +81,7 @@ impl Reference {
         Self { format: FORMAT.into(), kernel, host, results: Vec::new(), rates: Vec::new() }
     }
 
-    /// Fails if one of these rates, measured on `host`, is worse than the reference's.
+    /// Fails if one of these rates, measured on `host`, is missing or worse than the reference's.
     pub fn judge(&self, host: &str, rates: &[Rates]) -> TestResult {
         let mut notes: Vec<String> = rates.iter().map(Rates::line).collect();
         if self.host != host {

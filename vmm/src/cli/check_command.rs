@@ -104,7 +104,7 @@ enum FailOn {
     Regression,
 }
 
-/// Runs the subcommand and returns the exit status. Any error except a usage error means "no verdict".
+/// Runs the subcommand and returns the exit status. Errors other than usage errors and signals mean "no verdict".
 pub fn run(args: &CheckArgs) -> anyhow::Result<u8> {
     match run_tests(args) {
         Err(error) if is_interrupted(&error) => Ok(signals::exit_status()),

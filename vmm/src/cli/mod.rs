@@ -93,7 +93,7 @@ enum Command {
     Tiny(tiny::TinyArgs),
 }
 
-/// The command line definition, for man pages and completions.
+/// The command line definition, for help, man pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     help::with_help(Cli::command())

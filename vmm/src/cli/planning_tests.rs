@@ -8,7 +8,7 @@ use experiment::doctor::topology::{MAX_DEFAULT_CPUS, Topology, mock::Machine};
 use experiment::plan::{Plan, built_in::BUILT_IN};
 use study::point::Point;
 
-/// Names and topologies. A number is that many cores of one socket.
+/// Names and topologies: a number for that many cores of one socket.
 fn machines() -> Vec<(String, Topology)> {
     let machine = |sockets, cores, threads| Machine {
         sockets,

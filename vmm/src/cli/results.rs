@@ -37,7 +37,7 @@ impl ResultFile {
         self.target.open().with_context(|| format!("cannot write {self}"))
     }
 
-    /// The pipe or device that is opened only when the result is complete.
+    /// The path, if it is opened only when the result is complete.
     pub(super) fn late_path(&self) -> Option<&Path> {
         self.target.opened_late()
     }

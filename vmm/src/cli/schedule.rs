@@ -77,7 +77,7 @@ impl ScheduleArgs {
         if policies.is_empty() { vec![default.to_owned()] } else { policies }
     }
 
-    /// The only policy. Fails if there are several.
+    /// The only policy. Fails for several, and for a host model.
     fn policy(&self) -> Result<PolicySpec, Usage> {
         let mut policies = self.policies("host");
         policies.dedup();
@@ -134,7 +134,7 @@ impl ScheduleArgs {
 pub(super) struct SchedulePlan {
     #[serde(with = "text")]
     pub(super) policy: PolicySpec,
-    /// Number of slots, the host's first CPUs; `None` for all.
+    /// Number of slots; `None` for the default.
     pub(super) slots: Option<usize>,
     slice: Nanos,
     /// Seed of the schedule and of the faults.
@@ -160,7 +160,7 @@ impl SchedulePlan {
         self.record.is_some()
     }
 
-    /// Checks it against a host with `cpus` CPUs, of which by default `default` are slots, for VMs of `vcpus` each.
+    /// Checks the schedule for VMs of `vcpus` each, on a host with `cpus` CPUs, by default `default` of them slots.
     pub(super) fn check(&self, vcpus: VcpuCount, cpus: usize, default: usize) -> Result<(), Usage> {
         let cpus: Vec<usize> = (0..cpus).collect();
         let slots = slots(self.slots.or(Some(default)), &CpuList::new(&cpus)?)?;

@@ -17,7 +17,7 @@ const OVERLONG_MAX: f64 = 2.0;
 /// Further tolerance for a busy host: half of the requested length, within these bounds in seconds.
 const BUSY_SLACK: (f64, f64) = (0.01, 0.05);
 
-/// A vCPU starves if it waits for its slot's CPU for more than this share of the window and these seconds.
+/// A vCPU starves if it waits for its slot's CPU for more than this share of the window and this many seconds.
 const STARVED_SHARE: f64 = 0.1;
 const STARVED_SECONDS: f64 = 0.05;
 /// Cost of a thread switch on a CPU, in seconds: a schedule switches thousands of times a second.
@@ -128,7 +128,7 @@ pub(super) fn is_overlong(requested: f64, seconds: f64) -> bool {
 }
 
 /// Returns the greatest share of the window for which a vCPU was runnable and waited for a CPU, if it is too
-/// large and the CPUs of the slots were used by others than vCPUs for as long. (After its slice, a vCPU also
+/// large and the CPUs of the slots were used by other threads for as long. (After its slice, a vCPU also
 /// stays runnable until its thread sleeps: it waits while another vCPU has its slot, for a tenth to a third
 /// of the window under `rr`.) Applies only to schedules whose vCPUs have their slots' CPUs to themselves:
 /// elsewhere, vCPUs wait for each other or because of control groups.
@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(starved, Some(1), "others ran for a fifth of it");
     }
 
-    /// Regression (G11): a cpuset that shrank under the host's scheduler was not noticed, nor a stop that
-    /// ended before its window did, nor a quota.
+    /// Regression (G11 of tests/HISTORY.md): a cpuset that shrank under the host's scheduler was not noticed,
+    /// nor a stop that ended before its window did, nor a quota.
     #[test]
     fn marks_host_changes_under_all_schedules() {
         let mut points = Vec::new();

@@ -28,12 +28,12 @@ pub struct HostFacts {
     pub preemption: Option<String>,
     /// The hypervisor under which this host runs, by the name it reports.
     pub hypervisor: Option<String>,
-    /// Confinement of the VMs in words: none, or version 0, where the kernel has no support for it.
+    /// Confinement of the VMs in words; `seccomp none` and `Landlock 0`: not supported by the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<String>,
     /// CPUs that this process may use, for example `0-3`.
     pub cpus_allowed: String,
-    /// CPU time in CPUs that the control groups of this process allow, if limited.
+    /// CPU quota of this process's control groups, in CPUs, if limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<f64>,
     /// Whether SMT is active.
@@ -63,7 +63,7 @@ pub struct HostFacts {
     /// Non-idle share of the chosen CPUs' time, including steal, just before the session: load that competes
     /// with the vCPUs.
     pub busy: Option<f64>,
-    /// Share of the time stolen by the underlying hypervisor.
+    /// Share of the time that the underlying hypervisor stole.
     pub steal: Option<f64>,
     /// Executable file of this program.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ pub struct IncrementFacts {
     pub picos: u64,
     /// The 99th percentile of the batches, relative to their median.
     pub p99: f64,
-    /// Median duration of an increment that alternates between two lines, relative to a single line in the
+    /// Median duration of an increment that alternates between two cache lines, relative to one line in the
     /// next batch: above one if the CPU predicts loaded values by instruction address. None: not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub two_lines: Option<f64>,

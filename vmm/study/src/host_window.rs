@@ -36,7 +36,7 @@ pub struct HostWindow {
 
 impl HostWindow {
     /// Adds the effects of the underlying host on a cell in an emulated host, which has one CPU more than the
-    /// cell has slots. `span` covers the `cpus` CPUs of the run. Throttled time is scaled by `window / took`.
+    /// cell has slots. `span` covers `cpus` CPUs and `took` seconds; throttled time is scaled to `window` seconds.
     pub fn add_outer(&mut self, span: &Self, cpus: u32, point: &Point, (window, took): (f64, f64)) {
         let needed = cpus.min(point.slots.saturating_add(1));
         let missing = needed.saturating_sub(span.before.cpus.min(span.after.cpus));
@@ -64,7 +64,7 @@ impl HostWindow {
         (is_long || suspended >= MIN_SUSPENSION).then_some(stop)
     }
 
-    /// Returns the larger number of slots without a CPU at either end; None if all had CPUs.
+    /// Returns the number of slots without a CPU at the worse end of the window; None if all had CPUs.
     pub(super) fn missing(&self, point: &Point) -> Option<f64> {
         let available = self.before.cpus.min(self.after.cpus);
         Some(point.slots.saturating_sub(available)).filter(|missing| *missing > 0).map(f64::from)

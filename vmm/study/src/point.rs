@@ -29,7 +29,7 @@ const HOT_LINE: &str = "hot-line";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestKind {
-    /// The ring-3 payload.
+    /// The payload, without a kernel.
     Payload,
     /// A Linux kernel.
     Linux,
@@ -156,7 +156,7 @@ pub struct Point {
     /// Length of the measurement window.
     #[serde(rename = "seconds", with = "seconds")]
     pub duration: Duration,
-    /// Seed of schedules and faults, and of the bootstrap.
+    /// Seed of schedules, faults and simulations.
     pub seed: u64,
 }
 
@@ -251,7 +251,7 @@ impl Point {
         [ple, halt_poll, noise].into_iter().flatten().collect()
     }
 
-    /// Returns the name of the lock as in options, with its backend (unless `vmm`) and handoff options.
+    /// Returns the name of the lock as in options, with its backend (unless `vmm` or `off`) and handoff options.
     pub fn lock_name(&self) -> String {
         let backend = match self.backend {
             PvBackend::Off | PvBackend::Vmm => String::new(),
@@ -289,7 +289,7 @@ impl Point {
         *self == Self { seed: self.seed, ..other.clone() }
     }
 
-    /// Returns the part shared by compared points: all but lock, backend, handoffs, label and seed.
+    /// Returns the fields that compared points share: all but lock, backend, handoffs, label and seed.
     pub fn family(&self) -> Self {
         let (lock, backend) = (System::NativeTicket, PvBackend::Off);
         let (label, seed) = (String::new(), 0);
@@ -306,7 +306,7 @@ impl Point {
         self.family().key()
     }
 
-    /// Whether both differ only in the lock with its options, so that either can be the other's baseline.
+    /// Whether both are of one [`family`](Self::family), so that either can be the other's baseline.
     pub fn is_peer_of(&self, other: &Self) -> bool {
         self.family() == other.family()
     }

@@ -1,11 +1,11 @@
 //! Published figures of locks under overcommitment, as data with their sources.
 //!
-//! Each file `vmm/study/published/*.toml` is one table. A table has cells and rows: a cell is a published
-//! figure with its machine, guests and lock, and a row compares two cells. In all ratios, more is better,
-//! regardless of the unit.
+//! Each file `vmm/study/published/*.toml` except `card.toml` is one table. A table has cells and rows: a
+//! cell is a published figure with its machine, guests and lock, and a row compares two cells. In all
+//! ratios, more is better, regardless of the unit.
 //!
-//! `pvticket reproduce` simulates rows and measures surrogates for them. A report shows the tables that name
-//! a document of the lock library next to a study's figures. The files are compiled in, and unit tests check
+//! `pvticket reproduce` simulates rows and measures surrogates for them. Next to a study's figures, a report
+//! shows the tables that name a document of the lock library. The files are compiled in, and unit tests check
 //! them beyond their syntax.
 
 use base::{handoff::HandoffSpec, text, units::Nanos};
@@ -162,7 +162,7 @@ pub struct Cell {
     not_measured: Option<String>,
 }
 
-/// A published statement about one or two cells.
+/// A published statement about at most two cells.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Row {
@@ -188,7 +188,7 @@ pub struct Row {
 pub enum Quantity {
     /// Operations per second of one guest. More is better.
     Rate,
-    /// Retries per operation.
+    /// Retries per lockref change.
     Retries,
     /// Preemptions of lock holders per second. Fewer are better.
     HolderPreemptions,
@@ -241,7 +241,7 @@ impl CellSetup {
 pub enum Claim {
     /// The changed figure is this multiple of the base.
     Ratio(f64),
-    /// The base has this many retries per operation.
+    /// The base has this many retries per change.
     Retries(f64),
 }
 
@@ -291,8 +291,8 @@ impl Table {
         FILES.iter().map(|(file, text)| read(file, text)).collect()
     }
 
-    /// Returns the document of the lock library with whose systems a report shows the table, and a remark on
-    /// how its figures compare with a study's.
+    /// Returns the document whose systems a report compares with the table, and a remark on how far the
+    /// figures are comparable.
     pub fn compared_document(&self) -> Option<(Origin, &str)> {
         self.document.zip(self.remark.as_deref())
     }

@@ -46,7 +46,7 @@ fn command(options: &WorkloadOptions) -> String {
 }
 
 /// Parses `msecs N`, `violations N` and the `cpu I operations N` lines. `None` without `msecs` or
-/// `cpu` lines, or with an invalid `cpu` line.
+/// `cpu` lines, or with an invalid one.
 fn parse(text: &str) -> Option<WorkloadPart> {
     let (mut msecs, mut violations, mut operations) = (None, None, Vec::new());
     for line in text.lines() {

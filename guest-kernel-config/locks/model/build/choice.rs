@@ -2,10 +2,10 @@
 
 use std::{env, error::Error, fs};
 
-/// The past bugs, with the mutants that are their tests.
+/// The past bugs, with the mutants that reproduce them.
 const HISTORY: &str = "../../../tests/HISTORY.md";
 
-/// The mutants that are built: all with the feature `all-mutants`; otherwise the past bugs in
+/// The mutants that are built: with the feature `all-mutants`, all; otherwise the past bugs in
 /// tests/HISTORY.md, and the first mutant of each system, which shows that the system's checks
 /// catch a mutant. Each mutant is a separate module and takes two seconds of CPU time to compile.
 pub struct Choice {

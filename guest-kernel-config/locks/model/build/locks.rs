@@ -1,13 +1,13 @@
 //! The locks that are checked. A new lock needs a line here, and mutants.
 
-/// The lock with additional checks: only it has cheaper handoffs.
+/// The lock whose handoff options are checked, too.
 pub const PV_TICKET: &str = "PvTicketLock";
 
 /// A spinlock of the library.
 pub struct Lock {
     /// The name of its type.
     pub name: &'static str,
-    /// A lock with a constructor `starting_at`, which sets the first ticket.
+    /// Whether a constructor `starting_at` sets the first ticket.
     pub has_tickets: bool,
     /// The modules that it needs in addition to the common modules.
     pub modules: &'static [&'static str],

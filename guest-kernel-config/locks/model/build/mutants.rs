@@ -1,5 +1,5 @@
-//! Mutants: past bugs and plausible bugs, each a small change to the product's sources that the
-//! checks must catch. They are defined by the files in `mutants/`.
+//! Mutants: past and plausible bugs, each a small change to the product's sources that the checks
+//! must catch unless it is harmless. The files in `mutants/` define them.
 
 use std::{error::Error, fs};
 
@@ -18,7 +18,7 @@ pub struct Mutant {
     pub rule: String,
     /// If it must pass: the reason why the change breaks no guarantee.
     pub harmless: Option<String>,
-    /// The engine that runs it: loom if a load must see an old value, which shuttle cannot do.
+    /// The engine that runs it: loom if a load must see an old value; under shuttle none does.
     #[serde(default = "shuttle")]
     pub engine: String,
     /// Edits of its system's sources.

@@ -94,9 +94,9 @@ pub fn capitalize(engine: &str) -> String {
 /// `text`, edited, as part of the module `path`, with that module's atomics.
 pub fn for_engine(text: &str, path: &str) -> String {
     let text = text
-        // For locks that begin just before their tickets wrap.
+        // For `starting_at`: locks that begin just before the wrap.
         .replace("#[cfg(test)]", "")
-        // The VMM's sources refer to the contract's crate.
+        // The VMM's sources refer to the `hypercalls` crate.
         .replace("hypercalls::latch", "crate::latch");
     arrays_at_run_time(&text)
         .replace("core::sync::atomic", "crate::sync")
@@ -104,8 +104,8 @@ pub fn for_engine(text: &str, path: &str) -> String {
         .replace("in_the_model::", "crate::")
 }
 
-/// The crate's root without crate attributes, without the module that the engine supplies, and without
-/// the names of modules that `is_included` rejects.
+/// The crate's root without crate attributes, module declarations, and re-exports from `systems` and from
+/// modules that `is_included` rejects.
 pub fn root(text: &str, is_included: impl Fn(&str) -> bool) -> String {
     text.lines()
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!["))

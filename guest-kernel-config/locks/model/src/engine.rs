@@ -3,7 +3,7 @@
 /// The largest number of CPUs of a machine, and the length of the table of waiters.
 pub const MAX_CPUS: usize = 4;
 
-/// Defines an atomic of an engine that detects accesses to freed memory. An interrupt may occur
+/// Defines an engine's atomic, which detects accesses to freed memory. An interrupt may occur
 /// before each of its operations.
 macro_rules! atomic {
     ($name:ident, $value:ty, $inner:ty) => {

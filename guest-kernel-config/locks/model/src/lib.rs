@@ -56,7 +56,7 @@ pub struct Execution {
 /// The checks of a system.
 #[derive(Debug, Clone, Copy)]
 pub enum Checks {
-    /// Scenarios of spinlocks; with `has_handoffs`, of the lock with cheaper handoffs.
+    /// Scenarios of spinlocks; `has_handoffs`: including handoff options.
     Scenarios { run: ScenarioFn, has_handoffs: bool },
     /// Programs of other systems.
     Programs(&'static [&'static [Check]]),

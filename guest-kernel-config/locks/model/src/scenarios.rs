@@ -48,9 +48,9 @@ const FLAG_TO_HALT: Irq = Irq { at: At::FlagToHalt, lock: 1 };
 const RELEASE_TO_KICK: Irq = Irq { at: At::ReleaseToKick, lock: 1 };
 const ANY_STEP: Irq = Irq { at: At::Step(60), lock: 1 };
 
-/// Three programs for a search with an accidental match. Each waits until the next is ready, to
+/// Three programs for a search with an accidental match. Each waits until the previous is ready, to
 /// leave little to chance: the holder has both locks; one waits for the first lock; another waits
-/// behind it, with an interrupt that waits for the second lock, whose ticket equals the first's.
+/// behind it, with an interrupt whose ticket for the second lock equals the first waiter's.
 const SEARCHER: Program =
     Program { ops: &[Lock(0), Lock(1), Post(0), Await(2), Unlock(0), Unlock(1)], ..ONCE };
 const SOUGHT: Program = Program { ops: &[Await(0), Post(1), Take(0)], ..ONCE };

@@ -1,4 +1,4 @@
-//! The scenarios of the other spinlocks, small because there are many locks.
+//! The scenarios of spinlocks other than `PvTicketLock`, small because there are many.
 
 use crate::scenario::{
     At, HOLDER, HOLDER_AGAIN, Handoff, Irq, ONCE, Op, PLAIN, Program, Scenario, TAKES_LOCK_1,
@@ -16,7 +16,7 @@ const fn spinning(spin: u32, program: Program) -> Program {
     Program { spin, handoff: Handoff { restrict: u16::MAX, ..PLAIN }, ..program }
 }
 
-/// Takes lock 0, with an interrupt that takes lock 1 at `at`.
+/// `program`, with an interrupt that takes lock 1 at `at`.
 const fn interrupted(at: At, program: Program) -> Program {
     let irqs = match at {
         At::BeforeFlag => &[Irq { at: At::BeforeFlag, lock: 1 }],

@@ -1,5 +1,5 @@
-//! Checks that the product passes every check, and that each mutant fails one; prints a table of
-//! the results.
+//! Checks that the product and harmless mutants pass every check, and other mutants fail one; prints
+//! a table.
 //!
 //! `cargo test --manifest-path .../model/Cargo.toml -- WORDS` runs the variants whose names contain
 //! WORDS; `-- --each WORDS` prints the result of every single check.
@@ -18,7 +18,7 @@ use std::{
 
 use model::{Check, Engine, Expectation, VARIANTS, Variant};
 
-/// Checks that run in parallel.
+/// Variants checked in parallel.
 const WORKERS: usize = 2;
 
 /// A check and its failure, if it failed.

@@ -8,11 +8,11 @@ use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
 /// Folds pass a gate concurrently; a sum closes it and waits until all folds have passed.
 ///
-/// Right when sums are rare: folds wait neither for a lock nor for each other, only for a sum.
-/// While a sum's vCPU is preempted, folds spin until it runs again; a sum also spins for folds. A
-/// sum is as accurate as a [`LockedCounter`](crate::counter::LockedCounter)'s: no add is counted
-/// twice and none missed. For any moment during the reading it is off by at most `2 * n * (b - 1)`,
-/// and by at most `n * (b - 1)` if no amount is ever negative.
+/// Suited to rare sums: folds wait neither for a lock nor for each other, only for a sum. While a
+/// sum's vCPU is preempted, folds spin until it runs again; a sum spins while folds pass. A sum
+/// is as accurate as a [`LockedCounter`](crate::counter::LockedCounter)'s: no add is counted
+/// twice and none missed. With `n` CPUs and batch `b` it differs from the total at any moment of the
+/// reading by at most `2 * n * (b - 1)`, and by half of this if no amount is ever negative.
 #[derive(Debug)]
 pub struct GatedCounter {
     /// Serializes sums.

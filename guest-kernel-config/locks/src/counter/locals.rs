@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicI32, MAX_CPUS, Ordering};
 
-/// One CPU's part, in its own cache line. Written by its CPU only.
+/// One CPU's part, in its own cache line. Written only by its CPU and `clear`.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Local(AtomicI32);
@@ -28,8 +28,8 @@ impl Locals {
         Self { batch, cpus, parts: [const { Local::new() }; MAX_CPUS] }
     }
 
-    /// Adds `amount` to `cpu`'s part. If the part reaches the batch, leaves it unchanged and
-    /// returns the new value; [`Locals::reset`] must follow.
+    /// Adds `amount` to `cpu`'s part. If the part would reach the batch, leaves it unchanged and
+    /// returns the total; [`Locals::reset`] must follow.
     #[inline]
     pub(super) fn add_local(&self, cpu: usize, amount: i64) -> Option<i64> {
         let part = &self.parts[..self.cpus][cpu].0;

@@ -8,10 +8,10 @@ use crate::{Cpu, Pv, PvTicketLock, RawLock, Watch};
 
 /// A lock around folds and sums: the code that the patch of 2011 starts from.
 ///
-/// Right when batches rarely fill; with amounts larger than the batch every add takes the lock. A
-/// sum counts no add twice and misses none that was completed before the call. While it reads,
-/// nothing is folded and each part stays within the batch: for any moment during the reading it is
-/// off by at most `2 * n * (b - 1)`, and by at most `n * (b - 1)` if no amount is ever negative.
+/// Suited to batches that rarely fill; with amounts larger than the batch every add takes the lock. A sum
+/// counts no add twice and misses none that was completed before the call. While it reads, nothing is folded
+/// and each part stays within the batch: with `n` CPUs and batch `b` it differs from the total at any
+/// moment of the reading by at most `2 * n * (b - 1)`, and by half of this if no amount is ever negative.
 #[derive(Debug)]
 pub struct LockedCounter {
     lock: PvTicketLock,

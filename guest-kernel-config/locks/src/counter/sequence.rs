@@ -8,12 +8,12 @@ use crate::{Cpu, Pv, Watch};
 
 /// During a sum, adds go to a shared slow count; a sum starts over if a fold happened during it.
 ///
-/// Right when sums are rare and need not be exact: no CPU ever waits, and a sum ends after at most
-/// one round more than there are CPUs in the middle of an add. It has the hole that the patch's
+/// Suited to rare sums that need not be exact: no add ever waits, and a sum ends after at most one
+/// round more than there are CPUs in the middle of an add. It has the hole that the patch's
 /// review points out: a CPU that has folded its part and not yet reset it is counted twice by a sum
-/// that begins and ends in between. The error is up to `b - 1` per CPU, `n * (b - 1)` in all, as
+/// that begins and ends in between. With `n` CPUs and batch `b` the error is up to `n * (b - 1)`, as
 /// much as the error of [`Counter::read`], and the sum may exceed the total ever added. Otherwise,
-/// since one add per CPU may be past the check, a sum is off by at most `2 * n * (b - 1)` at the
+/// since one add per CPU may have missed the sum, a sum is off by at most `2 * n * (b - 1)` at the
 /// moment of its last read of the slow count. It misses no add that was completed before the call.
 #[derive(Debug)]
 pub struct SequenceCounter {
@@ -72,7 +72,7 @@ impl Counter for SequenceCounter {
         }
         let Some(total) = self.locals.add_local(cpu.id, amount) else { return Addition::default() };
         self.publish(total);
-        // The hole: a sum that runs between `publish` and this counts the part twice.
+        // The hole: a sum between `publish` and this reset counts the part twice.
         self.locals.reset(cpu.id);
         shared
     }

@@ -1,7 +1,7 @@
 //! The word of a lockref: a count and a ticketlock in 64 bits.
 //!
-//! From the top: tail, head and flag, count. The tail's carry drops out at the top. Every other
-//! part is changed only by a CPU with exclusive write access, which knows its value, or in a
+//! From the top: tail, head and flag, count. The tail's carry drops out at the top. Head and count
+//! are changed only by a CPU with exclusive write access, which knows their values, or in a
 //! compare-exchange of the whole word. No access is smaller than the word.
 
 use crate::sync::{AtomicU64, Ordering};

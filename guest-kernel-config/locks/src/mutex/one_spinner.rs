@@ -7,7 +7,7 @@ use crate::{Cpu, Pv, Watch};
 /// Like the [`ReadFirstMutex`](crate::mutex::ReadFirstMutex), with at most one optimistic spinner
 /// per mutex: a second spinner goes to sleep at once.
 ///
-/// Right when spinners keep others from useful work (AIM7's fserver: +16 %), wrong when critical
+/// Good when spinners keep others from useful work (AIM7's fserver: +16 %), bad when critical
 /// sections are short and sleeping is the main cost (AIM7's short: -7.7 %). In addition to the
 /// guarantees of every mutex, no two CPUs spin for it at once.
 pub type OneSpinnerMutex = Mutex<OneSpinner>;

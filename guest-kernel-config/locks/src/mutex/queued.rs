@@ -8,7 +8,7 @@ use crate::{Cpu, Pv, Watch};
 /// Like the [`ReadFirstMutex`](crate::mutex::ReadFirstMutex), but spinners queue as in an MCS lock:
 /// each on its own word, and only the first polls the mutex.
 ///
-/// Right when many CPUs spin: a release has one acquirer instead of a stampede. A spinner whose
+/// Good when many CPUs spin: a release has one acquirer instead of a stampede. A spinner whose
 /// predecessor does not run, or that has spun [`Cpu::spin_threshold`] iterations, goes to sleep and
 /// leaves its node behind for others to skip; until they have, it does not spin anywhere. In
 /// addition to the guarantees of every mutex, no two CPUs poll the mutex at once, and spinners that

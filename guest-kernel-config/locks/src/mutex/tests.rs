@@ -107,7 +107,7 @@ fn a_second_spinner_sleeps_at_once() {
 
 #[test]
 fn an_abandoned_spinner_node_is_skipped() {
-    // It spins only in the queue: as many iterations as the threshold, and none at the mutex.
+    // CPU 2 spins only in the queue: as many iterations as the threshold, none at the mutex.
     let (second, kicked) = three_cpus(QueuedMutex::new(), 100);
     assert_eq!((second.spins, second.spinner_rmw, second.halts), (10, 1, 1));
     assert_eq!((second.rmw, kicked), (2, [0, 0, 1, 0]));

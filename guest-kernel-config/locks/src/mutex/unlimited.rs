@@ -9,14 +9,14 @@ use crate::{Cpu, Pv, Watch};
 /// the start of the list's critical section, and another before the halt; in addition, every spinner does a
 /// compare-exchange whenever the mutex has no owner.
 ///
-/// Right when two or three CPUs contend: a CPU that spins at the release takes the mutex without reading it
+/// Good when two or three CPUs contend: a CPU that spins at the release takes the mutex without reading it
 /// first. With many, all of them pass the word's cache line around.
 pub type BaselineMutex = Mutex<Unlimited<false>>;
 
 /// Like the [`BaselineMutex`], but the word is read first and written only if that can change anything: by a
 /// spinner if the mutex is free, by a sleeper unless the word is negative already (there may be sleepers).
 ///
-/// Right when many CPUs contend: waiting costs one write, the decrement, and one more for the first sleeper.
+/// Good when many CPUs contend: waiting costs one write, the decrement, and one more for the first sleeper.
 /// The price is a shared read before each success, and that a sleeper loses to a newcomer a little more
 /// often.
 pub type ReadFirstMutex = Mutex<Unlimited<true>>;

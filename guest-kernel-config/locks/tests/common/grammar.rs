@@ -17,7 +17,7 @@ enum At {
     Kicking,
 }
 
-/// Fails if a step may not follow the last step.
+/// Fails if a step must not follow the last step.
 pub struct Grammar<F> {
     at: Cell<At>,
     /// Called when the CPU begins to wait.

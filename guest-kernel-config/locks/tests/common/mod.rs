@@ -28,7 +28,7 @@ impl<const PV: bool> Threads<PV> {
         }
     }
 
-    /// Fails if the wait has timed out, or another CPU has failed.
+    /// Fails if the test has timed out, or another CPU has failed.
     fn check(&self) {
         assert!(!self.has_failed.load(Ordering::SeqCst), "another CPU failed");
         assert!(self.began.elapsed() < TIMEOUT, "it waits forever");

@@ -11,7 +11,7 @@ use crate::telemetry::WorkloadWatch;
 /// Number of per-CPU parts of each counter.
 pub(super) const CPUS: usize = MAX_CPUS;
 
-/// Linux's batch for up to 16 CPUs, as in the measurements of the patch of 2011.
+/// Linux's batch for up to 16 CPUs, as measured for the 2011 patch.
 pub(super) const BATCH: i32 = default_batch(16);
 
 /// Adds to a counter.

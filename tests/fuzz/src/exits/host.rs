@@ -154,7 +154,7 @@ impl Bench for MockBench {
     }
 }
 
-/// Counts the guest's output. After `room` bytes writes fail, by a full disk (even `room`) or a closed pipe.
+/// Counts the guest's output. After `room` bytes, writes fail: disk full (`room` even) or pipe closed (odd).
 pub struct CountingSink {
     pub bytes: Arc<AtomicU64>,
     pub room: u64,

@@ -93,7 +93,7 @@ fn shared(input: &mut Input<'_>, printed: &Arc<AtomicU64>) -> Arc<VcpuShared<Moc
     let shared = Arc::new(VcpuShared::new(host, devices, event(), spec));
     let _ = shared.kicks.halts().host().shared.set(Arc::downgrade(&shared));
     if has(HAS_DELAYED_KICKS) {
-        // Delivered explicitly: the thread is only unparked.
+        // `exits` delivers the kicks; unparking this thread does nothing.
         shared.kicks.register_delivery_thread(thread::current());
     }
     shared
@@ -179,7 +179,7 @@ pub fn exits(bytes: &[u8]) {
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
-    // For each port of the contract, writes of each width and reads of 1 and 4 bytes.
+    // For every fourth port of the contract, writes of each width and reads of 1 and 4 bytes.
     let port = |offset: u8| -> Vec<u8> {
         let head = [1, 0, 9, u8::from(offset.is_multiple_of(3))];
         let accesses = [0x80, 0xa0, 0x90, 0x00, 0x20]

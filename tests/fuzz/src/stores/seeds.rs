@@ -46,7 +46,7 @@ fn session() -> SessionLine {
     SessionLine { at_ms: 1, command: Vec::new(), host: Default::default() }
 }
 
-/// A store with three of four cells, and its variants with each fault that a reader has to reject.
+/// A store with three of four cells, and variants of it, most of them faulty.
 pub fn store_seeds() -> Vec<Vec<u8>> {
     let (experiment, dir) = (experiment(), TempDir::new().unwrap());
     let mut run = run();

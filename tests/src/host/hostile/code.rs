@@ -6,7 +6,7 @@ use crate::files::code::{dx, imm32, port::STDIN_AVAIL};
 pub const KERNEL: u32 = 0x100_0000;
 /// Start address of other vCPUs, in real mode.
 pub const TRAMPOLINE: u32 = 0x8_0000;
-/// Offset of their code in a kernel, and its maximum size in bytes.
+/// Offset of the other vCPUs' code in a kernel, and its maximum size in bytes.
 pub const AP_CODE: usize = 0x8000;
 pub const AP_SIZE: u32 = 4096;
 
@@ -125,7 +125,7 @@ pub fn init_sipi() -> Vec<u8> {
     commands.into_iter().flat_map(|command| msr(apic::COMMAND, command)).collect()
 }
 
-/// Maps the page directory at [`DIRECTORY`] to the fourth GiB; its entries are all zero.
+/// Maps the fourth GiB by the page directory at [`DIRECTORY`], whose entries are all zero.
 pub fn map_the_hole() -> Vec<u8> {
     // The fourth entry of the page directory pointers (boot/layout.rs).
     store(0xa018, DIRECTORY | 0x27)

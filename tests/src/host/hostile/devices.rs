@@ -28,7 +28,7 @@ pub const STEPS: Guest = solo("events and the gate", End::Runs, || {
     forever_long(&events.collect::<Vec<u8>>())
 });
 
-/// Accesses to the ports that can end the VM, with all values that do not.
+/// Accesses to [`ENDS`], with all values that do not end the VM.
 pub const POWER: Guest =
     solo("what ends no machine", End::Exits(3), || [harmless_ends(), out(EXIT, 3)].concat());
 
@@ -56,7 +56,7 @@ pub const STRING: Guest = solo("a string of 2^64 bytes", End::Runs, || {
     forever(&body)
 });
 
-/// Strings from and to a hole in memory: of ports without a device, of COM1's status, and of the kick port.
+/// String I/O between a hole in memory and ports: one without a device, COM1's status, and the kick port.
 pub const HOLES: Guest = solo("strings of no memory", End::Runs, || {
     let mut body = Vec::new();
     for port in [0x80_u16, 0x3fd, KICK] {
@@ -98,7 +98,7 @@ pub const CHAINS: Guest = Guest {
     second: Some(|| real_forever(KICK, 0)),
 };
 
-/// Loads and stores in the fourth GiB, where devices are: through all of it in steps of 64 KiB, at each
+/// Loads and stores in the fourth GiB, where devices are: through nearly all of it in steps of 64 KiB, at each
 /// register of the I/O APIC and the local APIC, and in the pages that KVM reserves on Intel CPUs.
 pub const WINDOW: Guest = solo("all of the hole", End::Runs, || {
     let mut code = map_the_hole();

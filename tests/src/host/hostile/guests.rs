@@ -20,7 +20,7 @@ use crate::{
 
 /// All ports of the contract.
 pub const CONTRACT: std::ops::Range<u16> = 0x600..0x648;
-/// Ports that can end a VM: the keyboard controller's and ACPI's.
+/// Ports of the keyboard controller and ACPI that can end a VM.
 pub const ENDS: [u16; 4] = [0x64, 0x680, 0x681, 0x682];
 
 /// The page frame number of a kernel's first page.
@@ -59,7 +59,7 @@ impl Guest {
         1 + u32::from(self.second.is_some())
     }
 
-    /// Builds the code of a kernel that runs it in the VM with input, and spins in any other.
+    /// Builds the code of a kernel that runs the guest in the VM with input, and spins in any other.
     pub fn code(&self) -> Vec<u8> {
         let mut code = unless_honest();
         if self.second.is_some() {

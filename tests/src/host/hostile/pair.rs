@@ -80,7 +80,7 @@ pub struct PairResult {
 }
 
 impl Pair {
-    /// Runs it and checks all promises except the share.
+    /// Runs the pair and checks all promises except the share.
     pub fn run(&self) -> anyhow::Result<PairResult> {
         let folder = files::scratch()?;
         if let End::Exits(status) = self.guest.end {
@@ -219,7 +219,7 @@ fn share(recording: &Path, hostile: u32, window: Duration) -> anyhow::Result<f64
         last = last.max(slice.at_ns + slice.ran_ns);
     }
     let total = last.saturating_sub(first.unwrap_or(0));
-    // The last slice is open in the recording and has no length; it may be most of the time.
+    // The last slice is open in the recording and has no length; it may cover most of the time.
     let total = total.max(window.as_nanos() as u64);
     Ok(cpu_time as f64 * f64::from(hostile + 1) / total as f64)
 }

@@ -94,7 +94,7 @@ fn random(count: usize) -> Registers {
     noise.chunks_exact(16).map(register).filter(|register| !is_needed(register)).collect()
 }
 
-/// EFER, the bases of FS and GS, and IA32_APIC_BASE, by which a random value may disable the APIC for good.
+/// EFER, the bases of FS and GS, and IA32_APIC_BASE, through which a random value may disable the APIC for good.
 const RESERVED: [u32; 4] = [0xc000_0080, 0xc000_0100, 0xc000_0101, 0x1b];
 
 /// Returns [`RESERVED`] with values of all kinds.
@@ -179,7 +179,7 @@ fn skips_faults() -> Vec<u8> {
     code
 }
 
-/// Code that may fault, after `lea r15` of its end.
+/// `lea r15, end`, then this code, which may fault.
 fn skipping(body: &[u8]) -> Vec<u8> {
     [&imm32(&[0x4c, 0x8d, 0x3d], body.len() as u32)[..], body].concat()
 }

@@ -66,7 +66,7 @@ pub const ROWS: &[Row] = &[
             let faults = &files::json(&folder.path().join("stats"))?["faults"];
             let (delayed, not_delayed) = (count(faults, "delayed")?, count(faults, "not_delayed")?);
             ensure!(delayed + not_delayed == u64::from(KICKS), "some are in no count: {faults}");
-            // Kicks held for their delay, plus kicks queued for it.
+            // Kicks that the delivery thread has collected, plus its queue.
             ensure!((64 << 10..=(64 << 10) + 512).contains(&delayed), "{faults}");
             Ok(())
         },
@@ -169,7 +169,7 @@ fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
 }
 
-/// Compares a guest that prints this result.
+/// Compares guests that print this result.
 fn claims(folder: &TempDir, result: &str) -> anyhow::Result<Program> {
     let length = result.len() as u32;
     let mut code = [page(FIRST + 1), out(STDOUT_PAGE, length), out(EXIT, 0)].concat();

@@ -170,7 +170,7 @@ fn long_store(folder: &TempDir) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Writes a recording of two vCPUs on one slot: slices of 1 us, each at a time in ns, of a vCPU.
+/// Writes a recording of two vCPUs on one slot: slices of 1 us, with their starts in ns and their vCPUs.
 fn recording(
     folder: &TempDir,
     lost: u64,

@@ -56,7 +56,7 @@ fn a_job_in_the_background_ends() -> anyhow::Result<()> {
 fn ends_in_background(program: Program, signal: &str, setting: &str) -> anyhow::Result<()> {
     let terminal = Terminal::open()?;
     let mut running = terminal.start(in_background(program, signal, setting).limit(60))?;
-    // The command may not read yet; the typed text stays in the terminal.
+    // The command may not be reading yet; typed text stays in the terminal.
     thread::sleep(Duration::from_secs(1));
     terminal.press(b"typed\r")?;
     thread::sleep(Duration::from_secs(1));

@@ -32,14 +32,14 @@ const SIDE_BY_SIDE: usize = 4;
 /// Time limit for the end of a command, excluding the time in which it waits for a CPU ([`Stopwatch`]).
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Time limit for the end after a second signal, when a command waits for nothing.
+/// Time limit for the end after a second signal, when a command no longer waits.
 const SECOND_SIGNAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A run on one CPU that measures for longer than any test waits.
 const LONG: &str =
     "vcpus = 1\nlocks = \"ticket\"\npolicies = \"host\"\nrepetitions = 2\nseconds = 600\n";
 
-/// Each command with each signal once, and with each output once.
+/// Each command with each signal once, and with each output at least once.
 fn each_signal_ends_each_command_with_any_output() -> anyhow::Result<()> {
     try_cells(|subject, event, output| match subject {
         // The emulated host takes seconds to start.

@@ -67,7 +67,7 @@ impl Subject {
         matches!(self, Self::Direct | Self::Emulated)
     }
 
-    /// The exit status that its output causes, regardless of the signal.
+    /// The exit status that its output causes, regardless of the signal; None if the signal determines it.
     pub fn own_status(self, output: Output) -> Option<i32> {
         match (self, output) {
             // They write results at their end, and have no room for them.

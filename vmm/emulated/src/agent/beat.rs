@@ -32,7 +32,7 @@ impl Pulse {
         self.muted.store(true, Relaxed);
     }
 
-    /// Sets the process id of the errand.
+    /// Sets the process id of the command.
     pub fn set_child(&self, id: u32) {
         self.child.store(id, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Runs the errand as a child process with this binary, and relays its streams through the ports.
+//! Runs the command as a child process that executes this binary, and relays its streams through the ports.
 
 use std::{
     ffi::OsString,
@@ -24,16 +24,16 @@ use super::{
 };
 use os::processes::signal_group;
 
-/// The ports of the errand's streams.
+/// The ports of the command's streams.
 #[derive(Debug)]
 pub struct StreamPorts {
-    /// The host sends input for the errand here.
+    /// The host sends input for the command here.
     pub stdin: File,
     pub stdout: File,
     pub stderr: File,
 }
 
-/// Runs the errand to its end, and sends its result files and exit status over `line`.
+/// Runs the command to its end, and sends its result files and exit status over `line`.
 pub fn run(
     job: &AgentJob,
     start: impl FnOnce(&mut Command) -> io::Result<Child>,
@@ -45,7 +45,7 @@ pub fn run(
     pulse.set_child(child.id());
     let carriers = relay(&mut child, ports, pulse).map_err(context("streams"))?;
     let status = child.wait().map_err(context("cannot wait for the command"))?;
-    // Processes left running would keep its output open forever.
+    // Processes left running would keep the output open forever.
     signal_group(child.id(), Signal::KILL);
     for carrier in carriers {
         match carrier.join() {
@@ -111,7 +111,7 @@ fn carry_in(mut port: File, to: impl Write, pulse: &Pulse) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        // Input that the errand does not read is consumed and dropped.
+        // Input that the command does not read is consumed and dropped.
         if to.as_mut().is_some_and(|to| to.write_all(&bytes).is_err()) {
             to = None;
         }

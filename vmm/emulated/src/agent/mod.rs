@@ -37,10 +37,10 @@ pub fn is_wanted() -> bool {
     process::id() == 1 && env::var_os("PVTICKET_AGENT").is_some()
 }
 
-/// Runs one errand, then waits until the machine is killed. Reboots, which ends QEMU, if it fails.
+/// Runs one command, then waits until the machine is killed. On failure reboots, which ends QEMU.
 pub fn run() -> ! {
     if let Err(error) = serve() {
-        // Printed on the console, where the supervisor looks for this mark when the machine ends.
+        // Printed on the console, where the supervisor looks for this prefix when the machine ends.
         eprintln!("pvticket agent: {error}");
     }
     rustix::fs::sync();

@@ -1,4 +1,4 @@
-//! Prepares a bare machine for errands: mounts, modules, ports.
+//! Prepares a bare machine for commands: mounts, modules, ports.
 
 use std::{
     ffi::CString,
@@ -83,7 +83,7 @@ pub fn load(modules: &[PathBuf]) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the errand sees
+/// Brings up the CPUs that the kernel did not start. A CPU that fails is not an error: the command sees
 /// the number of CPUs.
 pub fn bring_up_cpus() {
     for cpu in 1.. {

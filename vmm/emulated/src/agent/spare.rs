@@ -1,7 +1,7 @@
 //! Keeps commands, and thus every vCPU, off the machine's first CPU.
 //!
-//! In QEMU's TCG a CPU that restores FPU state may write to a word in the state of the *first* CPU
-//! which records whether that CPU is in a guest (`guest-kernel-config/host/QEMU-HFLAGS2.md`). A
+//! In QEMU's TCG a CPU that restores FPU state may write to the word in the *first* CPU's state
+//! that records whether that CPU is in a guest (`guest-kernel-config/host/QEMU-HFLAGS2.md`). A
 //! vCPU on the first CPU is therefore sometimes confused with its host; a vCPU on another CPU never
 //! is. QEMU therefore emulates one CPU more than commands get, and the first is left to the kernel,
 //! its interrupts and the agent.

@@ -17,7 +17,7 @@ pub(super) const SANDBOX: &str =
 /// the threads. A machine with 9 CPUs was seen to reserve 3 GiB.
 const EXTRA_ADDRESS_SPACE: u64 = 8 << 30;
 
-/// Confines QEMU in addition to its own restrictions after its start.
+/// Confines QEMU from its start, in addition to its own restrictions.
 pub(super) fn confine(
     command: &mut Command,
     pieces: &Parts,

@@ -1,4 +1,4 @@
-//! The emulated host's initramfs: this binary as `/init`, the modules, and the errand's files.
+//! The emulated host's initramfs: this binary as `/init`, the modules, and the command's files.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +40,7 @@ pub enum InitramfsError {
     /// This binary cannot be found.
     #[error("cannot find this program's own file")]
     OwnBinary(#[source] io::Error),
-    /// This binary needs a dynamic loader, which the emulated host does not have.
+    /// This binary needs a dynamic loader, which the emulated host lacks.
     #[error("{0} is not a static binary, so it cannot start the emulated host: build it by `make`")]
     NotStatic(PathBuf),
     /// A file cannot be read.
@@ -49,7 +49,7 @@ pub enum InitramfsError {
     /// A path in the emulated host is not absolute, not UTF-8, or has a `..`.
     #[error("invalid path '{0}' in the emulated host: use an absolute path without '..'")]
     Place(PathBuf),
-    /// There is not enough memory.
+    /// The memory cannot be allocated or sealed.
     #[error("cannot hold the emulated host's initramfs in memory")]
     Memory(#[source] io::Error),
     /// The initramfs cannot be written.
@@ -64,7 +64,7 @@ pub struct Initramfs {
 }
 
 impl Initramfs {
-    /// Packs this binary, the modules and the errand's files.
+    /// Packs this binary, the modules and the command's files.
     pub fn pack(modules: &[Module], errand: &Errand) -> Result<Self, InitramfsError> {
         let binary = env::current_exe().map_err(InitramfsError::OwnBinary)?;
         // Uses the link rather than its target, as that path goes stale when the binary is rebuilt.
@@ -87,7 +87,7 @@ impl Initramfs {
             packer.contents(bytes, &relative(inside)?)?;
         }
         let file = packer.finish()?;
-        // QEMU gets a writable descriptor, and a restarted machine the same file.
+        // QEMU's descriptor is writable, and a restarted machine gets the same file.
         let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let (times, pause) = SEAL_RETRIES;
         retry_while_busy(times, || fcntl_add_seals(&file, seals), || thread::sleep(pause))

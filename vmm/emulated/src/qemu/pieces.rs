@@ -46,7 +46,7 @@ pub enum PartsError {
     /// The variable does not name a program.
     #[error("{VARIABLE}={file}: {reason}: name a {QEMU}, or unset it")]
     Named { file: PathBuf, reason: String },
-    /// `pvticket setup host` has not been run.
+    /// The kernel has not been fetched.
     #[error("no kernel {kernel} for the emulated host in {folder}: run `{}`", command(*kernel))]
     Kernel { kernel: HostKernel, folder: PathBuf },
     /// A module is missing.

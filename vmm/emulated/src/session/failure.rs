@@ -1,4 +1,4 @@
-//! Sessions that end before their errand because the machine froze or QEMU exited. Keeps evidence.
+//! Sessions that end before their command because the machine froze or QEMU exited. Keeps evidence.
 
 use std::{io, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
@@ -29,7 +29,7 @@ impl Session<'_> {
         SessionEnd::Frozen(freeze, evidence)
     }
 
-    /// Determines why QEMU has exited, unless the errand has just ended.
+    /// Determines why QEMU has exited, unless the command has just ended.
     pub(super) async fn exit_report(
         &mut self,
         status: io::Result<ExitStatus>,

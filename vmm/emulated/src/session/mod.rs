@@ -40,7 +40,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 pub enum SessionEnd {
-    /// The errand has ended.
+    /// The command has ended.
     Finished(Finished),
     Frozen(Freeze, KeptEvidence),
 }
@@ -59,7 +59,7 @@ pub struct Session<'a> {
     console: StreamReader<UnixStream>,
     stderr: StreamReader<ChildStderr>,
     monitor: UnixStream,
-    /// stdin, stdout and stderr until the errand starts.
+    /// stdin, stdout and stderr until the command starts.
     streams: Option<[UnixStream; 3]>,
     tasks: JoinSet<StreamEnd>,
     /// Port of stdin, once all input has been sent.
@@ -73,7 +73,7 @@ pub struct Session<'a> {
     console_log: LogTail,
     stderr_log: LogTail,
     results: ResultFiles,
-    /// Number of the errand's output streams that have ended.
+    /// Number of the command's output streams that have ended.
     outputs_ended: usize,
     done: Option<ErrandEnd>,
     spare_warning: SpareWarning,
@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Serves the session until the errand has ended, or the machine has frozen or failed.
+    /// Serves the session until the command has ended, or the machine has frozen or failed.
     pub async fn run(
         &mut self,
         input: &Input,
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Sends the errand to the agent, which is up.
+    /// Sends the command to the agent, which is up.
     async fn begin(&mut self, input: &Input, sent: &PassedOutput) -> Result<(), EmulatedError> {
         self.agent_up = self.clock.now();
         self.watch.hello(self.agent_up);

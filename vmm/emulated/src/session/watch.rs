@@ -5,7 +5,7 @@
 //! The signs of life are those that a frozen machine cannot fake: the agent's heartbeat, and every
 //! CPU's timer interrupts in it. The emulator's known bug stops one CPU's timer for good while the
 //! others continue, so the heartbeat alone would not show it. The emulated host's kernel ticks
-//! periodically on each CPU (`nohz=off`), busy or idle. The *errand's* activity is not considered:
+//! periodically on each CPU (`nohz=off`), busy or idle. The *command's* activity is not considered:
 //! a guest that hangs is not a freeze of its host.
 
 use std::{fmt, time::Duration};
@@ -77,7 +77,7 @@ struct CpuSign {
     changed: Duration,
 }
 
-/// The supervisor checks several times a second. If it did not for this long, it was stopped itself
+/// The supervisor checks several times a second. If it did not check for this long, it was stopped itself
 /// (Ctrl-Z, suspend, a busy system), and the pause does not count as silence.
 const MAX_CHECK_GAP: Duration = Duration::from_secs(2);
 
@@ -137,7 +137,7 @@ impl LivenessWatch {
     }
 }
 
-/// Whether the errand can be repeated with no visible effect except the delay.
+/// Whether the command can be repeated with no visible effect except the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeatable {
     /// The output has not been seen, and the input is still kept.
@@ -162,9 +162,9 @@ pub enum Decision {
 pub enum GiveUp {
     /// All restarts are used.
     Exhausted,
-    /// Repeating the errand would repeat output.
+    /// Repeating the command would repeat output.
     OutputSeen,
-    /// The errand's input cannot be repeated.
+    /// The command's input cannot be repeated.
     InputUsed,
 }
 

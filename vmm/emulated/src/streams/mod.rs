@@ -1,4 +1,4 @@
-//! The errand's input, output and result files.
+//! The command's input, output and result files.
 
 pub(super) mod output;
 pub(super) mod results;

@@ -1,4 +1,4 @@
-//! The errand's output, passed on as it arrives.
+//! The command's output, passed on as it arrives.
 
 use std::{
     io,
@@ -19,9 +19,9 @@ use crate::wire::Decoder;
 use os::streams;
 pub use os::streams::Stream;
 
-/// Handling of one of the errand's output streams.
+/// Handling of one of the command's output streams.
 ///
-/// Determines whether a frozen machine may be restarted: the errand starts again, and its output must not
+/// Determines whether a frozen machine may be restarted: the command starts again, and its output must not
 /// appear twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputMode {

@@ -8,7 +8,7 @@ use std::{
 use base::units::ByteSize;
 use os::results::PendingResult;
 
-/// A result file that the errand did not produce.
+/// A result file that the command did not produce.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Expected path on this host.

@@ -1,4 +1,4 @@
-//! A stream in a `select` among others.
+//! A stream to read in a `select`.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! The errand's input, read once from the user and kept so that it can be sent again.
+//! The command's input, read once from the user and kept so that it can be sent again.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ const TERMINAL_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// Bytes per read.
 const PIECE: usize = 64 << 10;
 
-/// Source of the errand's input.
+/// Source of the command's input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum StdinMode {
     /// No input; stdin is at its end.
@@ -47,7 +47,7 @@ pub enum StdinMode {
     Bytes(Vec<u8>),
 }
 
-/// The errand's input, shared by all sessions.
+/// The command's input, shared by all sessions.
 #[derive(Debug, Clone)]
 pub struct Input {
     shared: Arc<Mutex<InputState>>,

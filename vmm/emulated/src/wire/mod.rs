@@ -1,4 +1,4 @@
-//! The protocol between the supervisor and the agent, which runs a command (the errand) in the emulated host.
+//! The protocol between the supervisor and the agent, which runs a command in the emulated host.
 //!
 //! Four virtio-serial ports carry frames: a length (4 bytes, little endian) followed by that
 //! number of bytes. On the ports of stdin, stdout and stderr a frame contains data, and an empty
@@ -72,7 +72,7 @@ pub struct AgentJob {
     /// Paths of the result files in the emulated host.
     #[serde(with = "bytes::list")]
     pub files_out: Vec<Vec<u8>>,
-    /// Number of CPUs for the errand.
+    /// Number of CPUs for the command.
     pub cpus: u32,
     /// A fault to cause, for tests.
     pub inject: Option<Injection>,
@@ -81,13 +81,13 @@ pub struct AgentJob {
 /// A fault that a test injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Injection {
-    /// The agent goes silent when the errand starts.
+    /// The agent goes silent when the command starts.
     Mute,
-    /// The supervisor stops the emulator with SIGSTOP when the errand starts.
+    /// The supervisor stops the emulator with SIGSTOP when the command starts.
     Stop,
-    /// The emulated host's kernel panics when the errand starts.
+    /// The emulated host's kernel panics when the command starts.
     Panic,
-    /// The supervisor kills the emulator when the errand starts.
+    /// The supervisor kills the emulator when the command starts.
     Kill,
     /// The agent constantly restores FPU state on every CPU, which corrupts the first CPU.
     Fxrstor,
@@ -125,26 +125,26 @@ pub enum FromAgent {
         /// Reason.
         error: String,
     },
-    /// The errand has ended and its result files have been sent.
+    /// The command has ended and its result files have been sent.
     Done(ErrandEnd),
-    /// The errand needs all online CPUs, so no CPU can be kept free of guests.
+    /// The command needs all online CPUs, so no CPU can be kept free of guests.
     NoneSpared {
         /// Number of online CPUs.
         online: usize,
-        /// Number of CPUs that the errand needs.
+        /// Number of CPUs that the command needs.
         wanted: u32,
     },
-    /// The emulated host cannot run errands.
+    /// The emulated host cannot run commands.
     Failed {
         /// Reason.
         error: String,
     },
 }
 
-/// End of the errand.
+/// End of the command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrandEnd {
-    /// Exit status, or 128 plus the number of the signal that ended the errand.
+    /// Exit status, or 128 plus the number of the signal that ended the command.
     pub status: i32,
     /// Number of processes that the emulated host's kernel has killed for lack of memory.
     pub oom_kills: u64,
@@ -157,7 +157,7 @@ pub struct Beat {
     pub number: u64,
     /// Local timer interrupts of each CPU.
     pub ticks: Vec<u64>,
-    /// CPU time of the errand, in clock ticks.
+    /// CPU time of the command, in clock ticks.
     pub cpu_time: u64,
     /// Bytes passed on for stdin, stdout and stderr.
     pub moved: [u64; 3],

@@ -40,7 +40,7 @@ pub(super) struct CpuCosts {
 
 /// Lines that fit in the first-level cache.
 const L1_LINES: usize = 128;
-/// Lines of 128 KiB: they fit in the second-level cache, but not in the first.
+/// 128 KiB of lines: they fit in the second-level cache, but not in the first.
 const L2_LINES: usize = 1 << 10;
 /// Maximum number of uncached lines loaded in a round. More would take long and give no better figure.
 const FAR_LOADS: usize = 1 << 14;
@@ -78,7 +78,7 @@ pub(super) fn measure(cpus: &CpuList, far: usize, rounds: usize) -> io::Result<V
         };
         let started =
             busy.and_then(|busy| Ok((busy, Builder::new().spawn_scoped(scope, measure)?)));
-        // Otherwise the started threads would wait for the rest forever.
+        // After a failure, the started threads must not wait forever.
         let (busy, measuring) = started.inspect_err(|_| done.store(true, Release))?;
         let costs = measuring.join().unwrap_or_else(|_| Err(io::Error::other("its thread died")));
         // A thread that died would not have reached the gate, but nothing in it panics.

@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn plausible_costs_raise_no_doubt() {
         assert_eq!(measured(&[]).doubts(), [""; 0]);
-        // Two CPUs of an AMD EPYC, in two places to which its hypervisor moved them: a line's load, and a
-        // hop. Other threads take 3 % of the time.
+        // Two CPUs of an AMD EPYC, before and after its hypervisor moved them: a line's load, and a hop.
+        // Other threads take 3 % of the time.
         for (line, hop) in [(26.0, 33.3), (150.0, 163.0)] {
             let noise = [("noise.busy", 50_585.0), ("noise.idle", 1_604_087.0)];
             let lines = [("load-modified", line), ("load-shared", line), ("hop", hop)];
@@ -203,7 +203,7 @@ mod tests {
         is_doubted(&[("noise.busy", 4e6), ("noise.idle", 12e6)], doubt);
     }
 
-    /// Costs of zero break every bound, except of the second-level hit, which keeps its value.
+    /// Costs of zero break every bound except the second-level hit's, as that cost keeps its value.
     #[test]
     fn every_cost_has_a_bound() {
         let is_bound =

@@ -55,7 +55,7 @@ impl UncachedChain {
         format!("chain of loads through {}; {caches}", in_mib(self.size()))
     }
 
-    /// Describes why its loads may hit in a cache; None if they cannot.
+    /// Describes why its loads may hit in a cache; None if they cannot, or if unknown.
     pub(super) fn doubt(self) -> Option<String> {
         let needed = self.cache?.0.saturating_mul(MULTIPLE);
         (self.size().0 < needed).then(|| {

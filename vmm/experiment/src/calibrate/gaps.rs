@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn gap_is_a_pause_in_clock_readings() {
-        // Read every 50 ns, except for 30 us and for 1 us.
+        // Read every 50 ns, except after 30 us and 1 us.
         let steps = [50, 50, 30 * MICRO, 50, MICRO, 50];
         let readings = steps.iter().scan(7, |at, step| {
             *at += step;
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn noise_thread_has_the_share_of_the_gaps() {
-        // 100 gaps of 20 to 40 us in 0.1 s: 3 %.
+        // 100 gaps of 20 or 40 us in 0.1 s: 3 %.
         let lengths: Vec<u64> =
             (0..100).map(|gap| if gap % 2 == 0 { 20 } else { 40 } * MICRO).collect();
         let gaps = Gaps { lengths, observed: 100_000 * MICRO };

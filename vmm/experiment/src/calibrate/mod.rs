@@ -112,7 +112,7 @@ impl Cost {
     }
 }
 
-/// Measures the machine that consists of `cpus`, in some seconds. Other work on the CPUs distorts the
+/// Measures the machine that consists of `cpus`, in several seconds. Other work on the CPUs distorts the
 /// result, which the machine's doubts may show.
 pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, CalibrateError> {
     let far = UncachedChain::for_cpus(&HostFiles::host(), cpus);

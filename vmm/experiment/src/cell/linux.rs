@@ -49,7 +49,7 @@ use study::{
 /// about 100 runs).
 const OVERHEAD: Duration = Duration::from_secs(180);
 
-/// vCPUs that a guest boots in time on emulated CPUs (threads of the host); more take proportionally longer.
+/// vCPUs with which a guest boots in time on emulated CPUs (threads of the host); more take proportionally longer.
 const EMULATED_VCPUS: u32 = 8;
 
 /// A workload in a Linux guest; the default is `spin_lock`, one kernel thread per vCPU on one lock.
@@ -96,7 +96,7 @@ impl LinuxCell {
     fn cmdline(&self, run: &RunSpec<'_>, flavour: Flavour) -> String {
         let bare = linux::bare_cmdline(kernels::parameters(run.point.lock, run.point.backend));
         match flavour {
-            // Native guests get them, too: the command lines are the same.
+            // Native guests get both, too: command lines differ only in the backend.
             Flavour::Ticket => format!(
                 "{bare} pvticket_spin={} pvticket_handoff={}",
                 run.point.spin_threshold, run.point.handoff

@@ -84,8 +84,8 @@ impl Machines {
         self.schedule.end_reason().is_some()
     }
 
-    /// Waits until the watchdogs have ruled out a lost wakeup for every vCPU that is halted now, or
-    /// until one has ended a machine. A lost wakeup shortly before the end must not go unnoticed.
+    /// Waits until the watchdogs have ruled out a lost wakeup for every vCPU that is halted now, a
+    /// machine has ended, or the user interrupts. A lost wakeup just before the end must not go unnoticed.
     pub(super) fn wait_for_watchdogs(&self, interrupt: &Interrupt) {
         let watchdogs = self.running.iter().filter_map(Running::watchdog);
         let checks: Vec<_> = watchdogs.map(|watchdog| (watchdog, watchdog.check())).collect();

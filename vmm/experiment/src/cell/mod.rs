@@ -35,7 +35,7 @@ use study::{
     timings::Timings,
 };
 
-/// Each machine of a cell has a page of telemetry lines in the BPF scheduler.
+/// Each machine of a cell has its own telemetry lines in the BPF scheduler.
 #[cfg(feature = "bpf")]
 const _: () = assert!(study::spec::MAX_VMS <= bpf::MAX_MACHINES);
 
@@ -56,7 +56,7 @@ pub struct RunSpec<'a> {
     pub replay: Option<Arc<Recording>>,
     /// Whether to record the decisions of a simulation, for [`Measurement::recording`].
     pub record: bool,
-    /// Whether to record every event, for [`Measurement::timeline`].
+    /// Whether to record events, for [`Measurement::timeline`].
     pub trace: bool,
     /// Schedule of the machines; a simulation makes its own.
     pub schedule: Schedule,
@@ -67,9 +67,9 @@ pub struct RunSpec<'a> {
 pub struct Measurement {
     /// The figures, as the store keeps them.
     pub figures: Figures,
-    /// Every event of the run, if it was traced.
+    /// Events of the run, if it was traced.
     pub timeline: Option<Timeline>,
-    /// The schedule's decisions, if it was ours; empty unless they were recorded.
+    /// The schedule's decisions, if it was ours; empty or None unless recorded.
     pub recording: Option<Recording>,
 }
 
@@ -127,7 +127,7 @@ pub enum CellError {
     /// The block of memory shared with the payload is invalid.
     #[error(transparent)]
     Shared(#[from] SharedError),
-    /// The machine ended before the window did.
+    /// The machine ended before the window did, or had no result in time.
     #[error("the guest ended early: {0}")]
     EndedEarly(String),
     /// The watchdog found a vCPU that waits forever.
@@ -158,10 +158,10 @@ pub enum CellError {
         /// The backend that the machine offers.
         requested: PvBackend,
     },
-    /// The guest found fewer or more CPUs than it has.
+    /// The guest uses fewer or more CPUs than it has.
     #[error("the guest uses {reported} CPUs instead of {}", vcpus.get())]
     Vcpus {
-        /// Number of CPUs that it found.
+        /// Number of CPUs that it uses.
         reported: usize,
         /// Number of CPUs that it has.
         vcpus: VcpuCount,
@@ -244,13 +244,13 @@ impl<'a> RunSpec<'a> {
 }
 
 impl RunSpec<'_> {
-    /// The machines' faults. None for native locks, which make no hypercalls to inject faults into.
+    /// The machines' faults, if any; none for native locks, which make no hypercalls.
     fn fault_plan(&self) -> Option<FaultPlan> {
         let faults = self.point.fault.filter(|_| self.point.backend != PvBackend::Off);
         faults.map(|spec| FaultPlan { spec, seed: self.point.seed })
     }
 
-    /// Describes a machine of the first size, with this guest. `is_ours` is as in [`Purpose::Cell`].
+    /// Describes the point's first machine, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
         let Point { vcpus, backend, fault, .. } = self.point;
         let is_left_to_host = matches!(self.schedule, Schedule::Host);

@@ -109,7 +109,7 @@ impl WindowBarrier {
             && guests.iter().any(|guest| guest.begun > guest.ended)
     }
 
-    /// Returns the figures; None if not all machines have completed a window.
+    /// Returns the figures; None unless all machines have completed their windows.
     pub(super) fn windows(&self) -> Option<Windows> {
         let state = self.lock();
         let is_complete = |guest: &GuestWindow| guest.ended > 0 && guest.ended == guest.begun;

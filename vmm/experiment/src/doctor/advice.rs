@@ -54,7 +54,7 @@ fn shared_cache(reason: &str) -> String {
     format!("other users can change the cache: {reason}; chown or chmod it, or set PVTICKET_CACHE")
 }
 
-/// QEMU before 8.1 could mistranslate code that another CPU was changing, so that guests, and the
+/// QEMU before 8.1 may mistranslate code that another CPU is changing, so that guests, and the
 /// emulated host itself, occasionally die (figures in guest-kernel-config/host/qemu.sh).
 fn old_qemu(facts: &Facts) -> Option<String> {
     let version = facts.tools.iter().find(|tool| tool.name == QEMU)?.version.as_deref()?;
@@ -218,7 +218,7 @@ pub(super) mod tests {
         assert_eq!(count_steps(&facts), 0);
     }
 
-    /// Regression (G12): only a run reported a quota.
+    /// Regression (G12 of tests/HISTORY.md): only a run reported a quota.
     #[test]
     fn cpu_quota_is_reported_everywhere() {
         let mut facts = facts(KvmKind::Hardware, &[]);

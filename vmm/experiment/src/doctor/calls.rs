@@ -27,7 +27,7 @@ const OTHER_LIMITS: &str = "
 QEMU has these further limits:
 ";
 
-/// A mark for each class.
+/// The legend's character for each class.
 type Marks = [char; Class::ALL.len()];
 
 /// Returns the table, and the list of calls that QEMU is denied.

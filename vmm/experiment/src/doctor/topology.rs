@@ -14,7 +14,7 @@ pub const MAX_DEFAULT_CPUS: usize = 16;
 /// Sockets with fewer cores come from a hypervisor, which may give each CPU a socket.
 const MIN_SOCKET_CORES: usize = 4;
 
-/// Capacity of a CPU for which the kernel reports none (`SCHED_CAPACITY_SCALE`).
+/// Capacity of a CPU for which the kernel reports none (`SCHED_CAPACITY_SCALE`); half on efficiency cores.
 const FULL_CAPACITY: u64 = 1024;
 
 /// Number of CPUs that a command requests.

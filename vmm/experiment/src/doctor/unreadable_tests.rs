@@ -1,5 +1,5 @@
-//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Their facts are unknown,
-//! never 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
+//! Containers lack files of `/proc` and `/sys`, or have other files in their places. Facts from such files are
+//! unknown, never 0, "no" or a flag that the CPU is "without" (G05 of tests/HISTORY.md).
 
 use std::{fs, os::unix::fs::symlink};
 

@@ -36,7 +36,7 @@ pub struct Job {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Extras {
-    /// A trace of every event.
+    /// A Perfetto trace.
     pub trace: bool,
     /// The decisions of the cell's schedule.
     pub recording: bool,
@@ -81,7 +81,7 @@ pub struct Ended {
     pub at_ms: u64,
     /// Total time, in seconds.
     pub took: f64,
-    /// Load of the CPUs by other work.
+    /// Load of the CPUs during the cell.
     pub load: Load,
     /// Figures, a failure, or an abort.
     pub outcome: Outcome,

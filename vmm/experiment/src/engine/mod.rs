@@ -53,7 +53,7 @@ pub trait WorkerPool {
     /// Returns the number of parallel workers.
     fn jobs(&self) -> usize;
 
-    /// Returns the data requested from a cell in addition to its figures.
+    /// Returns the data requested in addition to figures.
     fn extras(&self, cell: &PlannedCell) -> Extras;
 
     /// Stores a trace, before the store records that its cell is done.
@@ -73,7 +73,7 @@ pub trait Watcher {
     fn died(&mut self, cell: &PlannedCell, reason: &str);
     /// A requested trace is missing, for this reason.
     fn untraced(&mut self, _: &PlannedCell, _: &str) {}
-    /// Whether the run ends early. No further cell is then started.
+    /// Whether the run ends early. No further cell is then started, except retries.
     fn has_enough(&self) -> bool {
         false
     }
@@ -92,7 +92,7 @@ pub struct Summary {
     pub remaining: u32,
     /// Cells in which a lock violated mutual exclusion or its order, which is a bug.
     pub broken: u32,
-    /// Whether the run was stopped before its end.
+    /// Whether the user ended the run early.
     pub stopped: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct OnlyJob {
 
 impl OnlyJob {
     /// Reads the job from `input`, and starts its schedule if the host's kernel carries it out. None at the
-    /// end of the input. Starts no thread, which would be older than the confinement.
+    /// end of the input. Starts no threads, which would not be confined.
     pub fn read(input: &mut impl BufRead, tools: Tools<'_>) -> Result<Option<Self>, WorkerError> {
         let Some(line) = next_line(input) else { return Ok(None) };
         let job = parse(&line)?;

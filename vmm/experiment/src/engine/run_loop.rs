@@ -85,7 +85,7 @@ struct RunLoop<'a> {
 #[derive(Default)]
 struct WorkerSlot {
     worker: Option<WorkerHandle>,
-    /// The cell that the worker runs, with the number of workers that died before or in it.
+    /// The cell that the worker runs, with the number of workers that died before or during it.
     cell: Option<(PlannedCell, u32)>,
     /// Whether the worker has reported the cell's start.
     begun: bool,

@@ -128,7 +128,7 @@ fn remaining_cells_run_once_and_are_stored() {
     assert_eq!(cells, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// Counts done cells, failed cells and deaths of workers. `ONCE` holds only for the first worker. A cell that
+/// Counts done cells, failed cells and retries. `ONCE` holds only for the first worker. A cell that
 /// ends its emulated host is retried a few times, and a worker that always dies is not restarted forever.
 #[test]
 fn dead_worker_costs_only_its_cell() {

@@ -130,7 +130,7 @@ impl CgroupTree {
         Ok(tree)
     }
 
-    /// Returns the group that contains all of them.
+    /// Returns the root group, which contains the others.
     pub fn root(&self) -> &Path {
         &self.root
     }

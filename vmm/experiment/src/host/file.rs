@@ -95,7 +95,7 @@ mod tests {
         // The hashes of "abc", from FIPS 180-2, and of the empty input.
         assert_eq!(read(&mut &b"abc"[..]).unwrap(), ("ba7816bf8f01cfea".into(), None));
         assert_eq!(read(&mut &b""[..]).unwrap(), ("e3b0c44298fc1c14".into(), None));
-        // A million times "a", from the same source, fills more than one chunk.
+        // A million times "a", from the same source, fills most of a chunk.
         let many = vec![b'a'; 1_000_000];
         let (hash, _) = read(&mut many.as_slice()).unwrap();
         assert_eq!(hash, "cdc76e5c9914fb92");

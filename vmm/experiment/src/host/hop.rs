@@ -1,4 +1,4 @@
-//! Measures the current time of a cache line's transfer from one CPU to another.
+//! Measures the current time of a hop, a cache line's transfer from one CPU to another.
 //!
 //! A host that is itself a guest may have its CPUs moved. On an AMD EPYC whose hypervisor does so, a line
 //! took 27 ns between two CPUs for some seconds, and 163 ns for the next (measured; both within one run).
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Regression: the answer of a thread that was preempted before it overwrote the end, and a run hung.
+    /// Regression: a thread was preempted before its answer, which then overwrote the end, and a run hung.
     #[test]
     fn late_answer_does_not_undo_the_end() {
         let line = AtomicU64::new(1);

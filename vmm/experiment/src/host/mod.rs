@@ -78,7 +78,7 @@ pub fn gather_facts(cpus: &CpuList) -> HostFacts {
     }
 }
 
-/// Reads the facts in files of the host.
+/// Reads the facts in the host's files.
 fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     let cpu = CpuFacts::read(files, cpus.cpus());
     let kvm = KvmFacts::read(files, kind);

@@ -140,7 +140,7 @@ impl Request {
         }
     }
 
-    /// Requests the same for the spec in this file, or the built-in spec with this name, on the CPUs that the
+    /// Requests all cells of the spec in this file, or of the built-in spec with this name, on the CPUs that the
     /// user names or on a choice of CPUs.
     pub fn from_file(
         file: &Path,
@@ -185,7 +185,7 @@ impl Request {
     }
 }
 
-/// Returns as many CPUs as a simulated machine can have. A cell that needs more than its machine has fails.
+/// Returns as many CPUs as a simulated machine can have. A cell fails if it needs more than its machine has.
 fn simulated_cpus() -> Result<CpuList, Usage> {
     Ok(CpuList::new(&Vec::from_iter(0..sim::machine::MAX_CPUS))?)
 }

@@ -95,7 +95,7 @@ fn stored_spec_keeps_its_guest_kernel() {
     assert_eq!(resume_run(run).experiment.points[0].guest_kernel, GuestKernel::Linux7);
 }
 
-/// Regression (D3): the store listed 1024 CPUs for a machine of 80.
+/// Regression (D3 of tests/HISTORY.md): the store listed 1024 CPUs for a machine of 80.
 #[test]
 fn simulated_run_has_one_cpu_per_slot() {
     let spec = "guests = \"sim\"\nmachines = \"westmere-80\"\nslots = [2, 4]\nvcpus = 8\nlocks = \"ticket\"\n";

@@ -43,7 +43,7 @@ pub(super) fn gather(
     })
 }
 
-/// Minimum share of the CPUs whose use by other processes is reported.
+/// Minimum share of CPU time used by other processes that is reported.
 const BUSY: f64 = 0.1;
 
 /// Describes the host of the first measurement.

@@ -29,12 +29,12 @@ struct Compared {
     name: String,
     published: f64,
     simulated: f64,
-    /// Ratios within this share of 1 are no change. None if the simulated figure must only not be less.
+    /// Ratios this close to 1 count as no change. None: the simulated figure need only reach the published figure.
     noise: Option<f64>,
 }
 
 impl Compared {
-    /// Whether both ratios are on the same side of 1, and differ by at most [`FACTOR`].
+    /// Whether both ratios are on the same side of 1 and within [`FACTOR`]; without `noise`, whether the bound holds.
     fn holds(&self) -> bool {
         let Self { published, simulated, .. } = *self;
         self.noise.map_or(simulated >= published, |noise| {
@@ -118,7 +118,7 @@ fn simulate_rows(
     Ok(is_complete.then_some(saved))
 }
 
-/// Compares the simulated rows and the orders of each group, table by table.
+/// Compares the simulated rows and the order of each group, table by table.
 fn compare(selection: &Selection<'_>, saved: &Saved) -> anyhow::Result<Vec<Compared>> {
     let mut compared = Vec::new();
     for (table, rows) in selection.tables.iter().filter(|(table, _)| table.fit.is_some()) {

@@ -14,7 +14,7 @@ pub struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// Selects the rows with these names (of rows, tables or letters), or all.
+    /// Selects the named rows (by row, table or letter), or all.
     pub fn new(tables: &'a [Table], names: &[String]) -> Result<Self, Usage> {
         let is_named = |name: &String, table: &Table, row: &Row| {
             *name == table.name

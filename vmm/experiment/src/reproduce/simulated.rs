@@ -121,7 +121,7 @@ fn by_fit(work: Vec<Work<'_>>) -> VecDeque<Vec<Work<'_>>> {
     groups
 }
 
-/// Fits the tables of one base, and simulates their cells one after the other. None if interrupted, or if a
+/// Fits the base of these tables, and simulates their cells one after the other. None if interrupted, or if a
 /// cell cannot be stored.
 fn run_group<K: Fn(&Saved) -> anyhow::Result<()>>(
     work: &[Work<'_>],

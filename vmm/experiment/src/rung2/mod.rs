@@ -1,5 +1,5 @@
 //! Rung 2 of the validation, `sim calibrate --validate`: compares cells measured on this host with their
-//! simulation by the costs of `sim calibrate`. None of them was used to calibrate.
+//! simulation by the costs of `sim calibrate`. None of these cells was used to calibrate.
 
 mod place;
 mod tally;
@@ -46,7 +46,7 @@ const POLICIES: [(&str, &str); 3] = [("rr", "rr"), ("deferred", "deferred"), ("h
 /// sample of the phase, however long it takes, unless the host's noise mixes the two.
 const NATIVE: [&str; 2] = ["ticket", "queued"];
 
-/// Work of a cell. It takes the same time on every machine, whose increments take 0.2 to 1.5 ns.
+/// Work of a cell. It takes the same time on all machines, although an increment takes 0.2 to 1.5 ns.
 #[derive(Debug, Clone, Copy)]
 struct Work {
     /// Increments with the lock held.
@@ -139,8 +139,8 @@ impl Cells {
     }
 }
 
-/// Measures and simulates the cells, and prints the results. Fails if a cell is off. Returns the exit status
-/// of a signal that ended it.
+/// Measures and simulates the cells, and prints the results. Fails if a cell is off or not judged.
+/// Returns the exit status of a signal, or 0.
 pub fn validate(is_short: bool, mut print: impl FnMut(&str)) -> anyhow::Result<u8> {
     let extent = if is_short { SHORT } else { FULL };
     // Fails without a machine file before anything is measured.

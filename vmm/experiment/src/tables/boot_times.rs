@@ -13,9 +13,9 @@ use study::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MeasurementHost {
-    /// A host with its own usable KVM; not comparable with stored figures.
+    /// A host with its own usable KVM.
     Direct,
-    /// The emulated host, where the peers were also measured.
+    /// The emulated host, whose figures are not comparable with a direct host's.
     Emulated,
 }
 

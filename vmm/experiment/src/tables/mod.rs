@@ -38,7 +38,7 @@ fn document(
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// Returns a line about the CPU quota of the measurement; empty without one.
+/// Returns a line about a CPU quota that limits the measurement; otherwise empty.
 fn quota_note(host: &HostFacts) -> String {
     let concern = host.quota_warning(host.cpu_count.unwrap_or(1));
     concern.map_or_else(String::new, |concern| format!("note    {concern}\n"))

@@ -45,7 +45,7 @@ pub fn arm() {
     IS_ARMED.store(true, SeqCst);
 }
 
-/// Installs a handler, unless the signal was ignored at startup.
+/// Installs a handler, unless the signal is ignored.
 fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int), flags: libc::c_int) {
     if super::disposition::is_ignored(signal) {
         return;
@@ -81,8 +81,8 @@ pub fn watch_cpu_time() {
     TIME_IS_WATCHED.store(true, SeqCst);
 }
 
-/// Ends the process immediately at its CPU time limit, even if its signal is handled elsewhere: the command
-/// passes on the line and the exit status of its workers.
+/// Makes the CPU time limit end this process immediately, even after [`watch_cpu_time`]: the command passes on
+/// its workers' message and exit status.
 pub fn exit_at_cpu_limit() {
     IS_WORKER.store(true, SeqCst);
 }
@@ -116,7 +116,7 @@ fn write_nonblocking(fd: libc::c_int, bytes: &[u8]) {
     }
 }
 
-/// Disables [`arm`] once the terminal has been restored.
+/// Undoes [`arm`] after the terminal has been restored.
 pub fn disarm() {
     IS_ARMED.store(false, SeqCst);
 }

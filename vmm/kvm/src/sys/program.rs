@@ -7,7 +7,7 @@ const PAGE: u64 = 4096;
 
 /// Unmaps the program's code and constants, i.e. the pages of the executable that this process never
 /// writes. A page returns from the page cache by a minor fault on its next use, so only pages in use stay
-/// resident, and no longer the code that parsed the command line and loaded the guest.
+/// resident, not the code that parsed the command line and loaded the guest.
 ///
 /// Writable segments are left alone, including pages that became read-only after relocation (relro).
 /// Breakpoints of a debugger and uprobes of the kernel live in private copies of the program's pages, and

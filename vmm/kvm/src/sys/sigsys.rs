@@ -225,8 +225,8 @@ struct ReportedCalls([AtomicU64; 1024]);
 static REPORTED_CALLS: ReportedCalls = ReportedCalls([const { AtomicU64::new(0) }; 1024]);
 
 impl ReportedCalls {
-    /// Whether a thread of this class makes this call (for an ioctl, this request) for the first time.
-    /// Always true once the table is full.
+    /// Whether a thread of this class first makes this call (for an ioctl, this request). Also true if
+    /// a full table lacks it.
     fn is_first(&self, class: &str, number: i64, request: u32) -> bool {
         let request = if number == libc::SYS_ioctl { request } else { 0 };
         // Never zero. Distinguishes classes by the addresses of their static names.

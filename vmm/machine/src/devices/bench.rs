@@ -21,6 +21,6 @@ pub trait Bench: fmt::Debug + Send + Sync {
     /// Handles a step. The counts are the VMM's and the host kernel's for this machine so far.
     fn step(&self, step: BenchStep, counts: MachineCounts, host: HostCounts);
 
-    /// Whether all machines of the run have reached their last barrier.
+    /// Whether all machines have reached this machine's last barrier, or exited.
     fn is_gate_open(&self) -> bool;
 }

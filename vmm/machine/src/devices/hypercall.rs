@@ -1,4 +1,4 @@
-//! Decodes accesses to the contract's ports into calls. Pure.
+//! Decodes accesses to the hypercall ports into calls. Pure.
 
 use std::fmt;
 
@@ -137,7 +137,7 @@ fn expected(offset: u16) -> Option<(&'static str, u8)> {
     })
 }
 
-/// Returns the offset from the contract's base, if the port is in its range.
+/// Returns the offset from the first hypercall port, or None outside their range.
 pub fn offset(port: u16) -> Option<u16> {
     let offset = port.wrapping_sub(ports::DEFAULT_BASE);
     (offset < ports::SPAN).then_some(offset)

@@ -34,7 +34,7 @@ pub type FirstMisuse = OnceLock<hypercall::Misuse>;
 pub struct Devices {
     /// The guest kernel's console.
     pub com1: SerialPort,
-    /// Carries one wake byte when there is data for the command's stdin.
+    /// Carries one wake byte for data or EOF on the command's stdin.
     pub com2: SerialPort,
     /// The command's stdin.
     pub stdin: StdinChannel,

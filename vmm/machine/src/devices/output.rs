@@ -48,7 +48,7 @@ impl Output {
         self.locked(run_wait, |locked, run_wait| locked.write(bytes, run_wait))
     }
 
-    /// Runs `act` with the output locked. Its waits use the runner passed to it: `run_wait`, unless already within it.
+    /// Runs `act` with the output locked. `act` waits by its second argument: `run_wait`, unless already within it.
     pub(super) fn locked(
         &self,
         run_wait: WaitRunner<'_>,

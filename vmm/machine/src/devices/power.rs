@@ -15,7 +15,7 @@ pub enum PowerRequest {
 const I8042_COMMAND: u16 = 0x64;
 /// 8042 command: pulse output line 0, which is wired to the CPU's reset.
 const I8042_RESET: u8 = 0xfe;
-/// Reset control register of PCI chipsets: the rising bit 2 resets (`reboot=p`).
+/// Reset control register of PCI chipsets: setting bit 2 resets (`reboot=p`).
 const PCI_RESET: u16 = 0xcf9;
 const PCI_RESET_CPU: u8 = 1 << 2;
 /// System control port A: bit 0 resets.

@@ -153,7 +153,7 @@ impl BufferedUart {
         }
         let (front, _) = self.backlog.as_slices();
         let chunk = &front[..room.min(front.len())];
-        // In loopback mode the port accepts nothing, and the bytes are dropped, as on a real line.
+        // In loopback mode the port accepts none, and the bytes wait. On error, only the interrupt failed.
         let enqueued = self.uart.enqueue_raw_bytes(chunk).unwrap_or(chunk.len());
         self.backlog.drain(..enqueued);
     }

@@ -2,7 +2,7 @@
 //!
 //! It is written under the core's lock, which the writer holds anyway, into buffers allocated
 //! before the first slice. When they are full, further entries are only counted. Like the log of
-//! slices and the account of preemptions, the buffers keep the beginning.
+//! slices and the account of preemptions, the buffers keep the first entries.
 
 use std::fmt;
 
@@ -90,7 +90,7 @@ impl Capture {
         TraceData { began, until, ..self.data.clone() }
     }
 
-    /// If an event has an activity, records it and the VMs' progress.
+    /// At some events, records the vCPU's activity and the VMs' progress.
     pub(super) fn observe(&mut self, vcpu: VcpuIndex, event: &Event, now: Nanos) {
         let (Event::Stopped(observation)
         | Event::StoppedInHlt(observation)

@@ -4,7 +4,7 @@
 //! scheduler knows when a slot's CPU is idle. An idle watcher, a thread of the lowest priority (`SCHED_IDLE`)
 //! on each slot's CPU, then runs, checks in KVM's statistics whether the slot's vCPU is blocked, and notifies
 //! the core. Until it is granted a slot again, such a vCPU stays in `KVM_RUN` at the same lowest priority,
-//! where only an interrupt can wake it. If it wakes, it runs only on a CPU that no vCPU with a slot wants,
+//! where only an interrupt can wake it. If it wakes, it runs only on a CPU that no vCPU with a slot uses,
 //! and is granted a slot or called out at the next check.
 //!
 //! At that priority an idle watcher only reads and takes no lock, because a vCPU on the same CPU could keep
@@ -36,8 +36,8 @@ pub(super) fn start(driver: &Arc<Driver>) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs until all vCPU threads have left or the schedule is dropped: a thread that failed early or never
-/// started does not leave.
+/// Runs until all vCPU threads have left or the schedule is dropped: a thread that never started does not
+/// leave.
 fn watch(schedule: &Weak<Driver>, slot: SlotId, cpu: usize) {
     let this = ThreadId::current();
     this.pin(cpu);

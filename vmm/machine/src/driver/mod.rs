@@ -1,4 +1,4 @@
-//! The driver: enforces the core's decisions on real vCPU threads.
+//! The driver: enforces the scheduler core's decisions on real vCPU threads.
 //!
 //! There is no scheduler thread. A thread whose slice ends queries the core, wakes the next vCPU's
 //! thread (on the same CPU, so the switch costs one futex handoff) and sleeps. The thread's own

@@ -53,7 +53,7 @@ pub struct ExtensionReport {
     /// Counts by outcome.
     #[serde(flatten)]
     pub counts: ExtensionCounts,
-    /// Time from the end of a slice until its vCPU has released its lock and left, or the extension overran.
+    /// Time from the end of a slice until its vCPU has released its lock and slot, or the extension overran.
     pub needed: Latency,
 }
 

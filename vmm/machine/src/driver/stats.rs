@@ -29,7 +29,7 @@ pub(super) trait VcpuReadings {
     fn released_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 
     /// The time at which the vCPU resumed after its last halt, according to its telemetry. None if
-    /// it has been kicked since its grant, because the grant may then have ended an earlier halt.
+    /// it has been kicked since its grant, because it may then have halted and resumed again.
     fn resumed_at(&self, vcpu: VcpuIndex, now: Nanos) -> Option<Nanos>;
 }
 
@@ -100,7 +100,7 @@ impl Stats {
                 let lateness = deadline.filter(|_| running).map(|at| now.since(at));
                 record(&mut self.times.lateness, lateness);
             }
-            // Reported by other threads.
+            // May be reported by another thread.
             Event::Idle(_) | Event::Woken(_) => return,
             _ => {}
         }

@@ -125,11 +125,11 @@ impl Driver {
         slice_state
     }
 
-    /// Marks a vCPU that is about to lose its slot while it is in KVM's HLT. Returns false if it has a slot
+    /// Marks as unslotted a vCPU about to lose its slot in KVM's HLT. Returns false if the vCPU has a slot
     /// but is no longer in HLT, and therefore keeps the slot.
     ///
-    /// Called under the core's lock. Its thread may leave HLT at any moment: either it sees the mark, or it
-    /// is seen awake here.
+    /// Called under the core's lock. The vCPU's thread may leave HLT at any moment: either it sees the flag,
+    /// or it is seen awake here.
     pub(super) fn takes_slot_in_hlt(&self, vcpu: VcpuIndex, core: &Core) -> bool {
         if !matches!(core.state(vcpu), State::Running(_)) {
             return true;

@@ -283,7 +283,7 @@ fn no_event_is_lost_under_random_delays() {
     }
 }
 
-/// Even a kicked vCPU gets none: the slot would stay idle while its thread waits.
+/// Even a kicked vCPU gets no slot, which would stay idle while its thread waits.
 #[test]
 fn vcpu_blocked_on_output_has_no_slot() {
     let cpus = signal::allowed_cpus()[..1].into();

@@ -50,7 +50,7 @@ pub(super) struct VcpuThread {
     cpu: AtomicUsize,
     /// Whether the vCPU is in KVM's HLT, or leaving it, without a slot.
     unslotted: AtomicBool,
-    /// Whether the vCPU is unslotted, has woken, and has been called out because there is no slot for it yet.
+    /// Whether the vCPU is unslotted, has woken, and was called out (signalled to leave `KVM_RUN`) to await a slot.
     is_called_out: AtomicBool,
     all_unslotted: Arc<Unslotted>,
 }
@@ -135,7 +135,7 @@ impl VcpuThread {
         }
     }
 
-    /// Records a kick of a vCPU that has a slot.
+    /// Records a kick that causes no grant.
     pub(super) fn record_kick(&self) {
         self.was_kicked.store(true, Relaxed);
     }
@@ -222,8 +222,8 @@ impl VcpuThread {
 
     /// Sets whether the vCPU is in the guest or in KVM's HLT without a slot. If so, it runs only on an idle CPU.
     pub(super) fn set_unslotted(&self, unslotted: bool) {
-        // The thread may leave HLT at this moment, clear the mark and restore the normal class. So the
-        // background class must be set before the mark.
+        // The thread may leave HLT at this moment, clear the flag and restore the normal class. So the
+        // background class must be set before the flag.
         if unslotted {
             self.set_class(SchedulingClass::Background);
         }

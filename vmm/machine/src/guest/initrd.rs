@@ -21,7 +21,7 @@ pub const GUEST_INIT: &[u8] = include_bytes!(env!("PVTICKET_GUEST_INIT_ELF"));
 /// The Linux guest's workloads, a static ELF.
 pub const GUEST_BENCH: &[u8] = include_bytes!(env!("PVTICKET_GUEST_BENCH_ELF"));
 
-/// One part of an initrd. The loader pads all parts except the last to a multiple of four bytes.
+/// One part of an initrd. The loader pads every part to a multiple of four bytes.
 #[derive(Debug, Clone)]
 pub enum InitrdSource {
     /// An entire file.

@@ -73,7 +73,7 @@ impl KernelSymbols {
         let Some(linked) = self.entry else { return Some(self.clone()) };
         let offset = entry()?.wrapping_sub(linked);
         // Since Linux 6.15, GS base is the distance from the image to the CPU's area, and per-CPU variables
-        // have addresses in the image. Before, they start at zero and do not move.
+        // have addresses in the image. In older kernels they start at zero and do not move.
         let per_cpu = |at: u64| if is_in_image(at) { at.wrapping_add(offset) } else { at };
         let code = |path: &SlowPath| SlowPath {
             code: path.code.start.wrapping_add(offset)..path.code.end.wrapping_add(offset),

@@ -6,7 +6,7 @@ use kvm::vcpu::TscClock;
 /// Kernel parameters of every boot. `reboot=k` resets through the keyboard controller's port, which ends the
 /// machine. `panic=-1` resets immediately after a panic. COM2 carries the wake byte for the command's stdin.
 /// `noreplace-smp`: with one vCPU, Linux would patch out its lock prefixes one by one, which takes a sixth of
-/// the boot time in the emulated host (measured). It also makes one vCPU run the same lock code as several.
+/// the boot time in the emulated host (measured). The parameter also makes one vCPU run the same lock code as several.
 pub const BASE_CMDLINE: &str = "console=ttyS0 reboot=k panic=-1 8250.nr_uarts=2 noreplace-smp";
 
 /// Shows the reason for a panic before the console driver is registered; otherwise such a guest resets

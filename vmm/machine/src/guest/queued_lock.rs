@@ -135,7 +135,7 @@ impl Rank {
     }
 }
 
-/// Returns the address of a queued lock with this name in a telemetry line, or None for other kinds of locks.
+/// Returns the address of the queued lock that a telemetry line names `lock`, or None for other kinds of locks.
 pub fn address(lock: LockId) -> Option<LockId> {
     (lock.0 & QUEUED_LOCK == QUEUED_LOCK).then_some(LockId(lock.0 & !QUEUED_LOCK))
 }

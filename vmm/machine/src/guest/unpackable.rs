@@ -1,5 +1,5 @@
-//! Checks whether a kernel can unpack a file as its initial RAM disk. Otherwise the kernel reports this only on its
-//! console and panics for lack of an init: far from the cause, and after an emulated host has started.
+//! Checks whether a kernel can unpack a file as its initial RAM disk. Without the check, the kernel reports a failure
+//! only on its console and panics for lack of an init: far from the cause, and after an emulated host has started.
 
 use std::{
     fs::File,

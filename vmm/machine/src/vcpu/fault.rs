@@ -75,7 +75,7 @@ impl Dice {
         self.counters.delayed.bump();
     }
 
-    /// Counts a kick that could not be delayed because the queue was full.
+    /// Counts a kick that could not be queued for later delivery.
     pub fn count_not_delayed(&self) {
         self.counters.not_delayed.bump();
     }

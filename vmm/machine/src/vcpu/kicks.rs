@@ -159,7 +159,7 @@ impl<H: Host> Kicks<H> {
         }
     }
 
-    /// Delivers delayed kicks that are due at `now`. Returns the due time of the next delayed kick.
+    /// Delivers delayed kicks that are due at `now`. Returns the due time of the next delayed kick, if any.
     pub fn deliver_due(&self, pending: &mut PendingKicks, now: Nanos) -> Option<Nanos> {
         pending.deliver_due(&self.faults.as_ref()?.delayed, now, |kick| {
             let outcome = self.deliver(kick.target, kick.path, None);
@@ -262,7 +262,7 @@ impl<H: Host> Kicks<H> {
                 }
             },
         };
-        // The target is not parked: it runs, or it is in HLT with interrupts on.
+        // The target is not parked: it runs, or it is in HLT.
         if self.halts.send_msi(target, by) {
             count(|counters| &counters.kick_msi);
         }

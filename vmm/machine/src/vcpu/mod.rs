@@ -34,7 +34,7 @@ use stuck::StuckVcpu;
 pub enum End {
     /// The guest reported an exit status.
     Exit(u8),
-    /// Every vCPU reported completion. Contains the first nonzero status, else 0.
+    /// Every vCPU reported status 0, or one reported this nonzero status.
     Done(u32),
     /// The guest requested a reset.
     Reset,
@@ -42,7 +42,7 @@ pub enum End {
     Panicked(String),
     /// The guest powered off.
     PowerOff,
-    /// All vCPUs are halted with interrupts off.
+    /// All started vCPUs are halted, interrupts off.
     Halted {
         /// Whether the guest's user space requested it.
         requested: bool,

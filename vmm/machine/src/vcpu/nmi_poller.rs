@@ -1,4 +1,4 @@
-//! NMI poller: wakes vCPUs that are halted for a lock in user space and have an urgent interrupt
+//! NMI poller: wakes vCPUs that are halted in user space for a lock and have an urgent interrupt
 //! pending.
 //!
 //! On a real processor, an NMI or INIT ends HLT even with interrupts off, and KVM does the same.

@@ -47,7 +47,7 @@ impl Probe {
         }
     }
 
-    /// Returns the answers to the last query, by vCPU. None if not answered yet.
+    /// Returns each vCPU's answer to the last query. None if missing or unreadable.
     pub fn answers(&self) -> Vec<Option<VcpuState>> {
         let query = self.queries.load(SeqCst);
         let last_answer = |answer: &Mutex<Answer>| {

@@ -16,10 +16,9 @@ use base::{
 };
 use kvm::sys::tsc;
 
-/// Number of events shown for a stuck vCPU.
+/// Number of events shown per vCPU if one is stuck.
 const SHOWN: u64 = 64;
-/// Capacity of an untraced ring. Up to [`SHOWN`] events may be written while the same number are
-/// read.
+/// Capacity of an untraced ring: fewer than [`SHOWN`] events may be written while [`SHOWN`] are read.
 const CAPACITY: usize = 2 * SHOWN as usize;
 /// Number of events of a traced machine, 16 bytes each: one second at 2 million per second.
 const TRACED_CAPACITY: usize = 2 << 20;
@@ -40,8 +39,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates rings for the last events of `vcpus` vCPUs. If traced, they have room for about two
-    /// million events.
+    /// Creates rings for the last events of `vcpus` vCPUs. If traced, they hold one to two million
+    /// events.
     pub fn new(vcpus: VcpuCount, is_traced: bool) -> Self {
         let ring = |_| {
             if is_traced { EventRing::traced(vcpus.get() as usize) } else { EventRing::default() }
@@ -151,7 +150,7 @@ impl EventRing {
         valid.filter_map(|(_, time, word)| Some((time, VcpuEvent::parse(word)?))).collect()
     }
 
-    /// Returns all events still in the ring and the number of overwritten events. Only after the
+    /// Returns all events still readable, and the number of lost events. Only after the
     /// owner has stopped writing.
     fn all_events(&self) -> (Vec<(u64, VcpuEvent)>, u64) {
         let events = self.read(self.slots.len() as u64 - 1);

@@ -147,7 +147,7 @@ mod tests {
         let a_fifth = |at: u64| at / 50 * 10 + (at % 50).min(10);
         let (at, usage) = stuck_at(a_fifth, |_| false);
         assert_eq!((at, usage.ran), (10_005, Nanos::millis(2005)));
-        // The thread sleeps from then on.
+        // The thread sleeps after 5 s.
         assert_eq!(stuck_at(|at| a_fifth(at.min(5_000)), |_| false).0, 4_960 + 2_005);
     }
 

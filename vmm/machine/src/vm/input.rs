@@ -28,8 +28,8 @@ const CHUNK: usize = 4096;
 /// the foreground gets a signal, but a process that kept running gets none.)
 const TERMINAL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Interval at which the end of the input is typed again at the guest's console. Each program run by the
-/// shell consumes one end, and programs in raw mode receive it only while they read.
+/// Interval at which end of file is typed again at the guest's console. Each program run by the
+/// shell consumes one, and programs in raw mode receive it only while they read.
 const EOF_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The interval for guests that are not ours. Their console may have no reader for long, or a reader that restarts
@@ -271,7 +271,7 @@ impl Pump {
     }
 
     fn wait(&mut self, time: Duration) {
-        // The call fails only for a zero time.
+        // Cannot fail for a valid time.
         let _ = self.timer.reset(time, None);
     }
 

@@ -42,7 +42,7 @@ pub enum VmError {
     /// The kernel cannot be booted.
     #[error("kernel {0}")]
     Kernel(PathBuf, #[source] ImageError),
-    /// The guest cannot be loaded for any other reason.
+    /// The guest cannot be loaded for another reason.
     #[error(transparent)]
     Boot(#[from] BootError),
     /// A file cannot be opened.

@@ -35,7 +35,7 @@ use kvm::{
     vcpu::TscClock,
 };
 
-/// Limit of the CPU time that a vCPU thread may consume until it stops, and of the time it may sleep. A
+/// Limit on the CPU time that a vCPU thread may consume until it stops, and on the time it may sleep. A
 /// runnable thread without a CPU gets longer ([`StopTimeout`]). Signals end a machine within three seconds if the
 /// host runs its threads.
 const TEARDOWN_LIMIT: Nanos = Nanos::millis(2000);

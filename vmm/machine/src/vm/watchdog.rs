@@ -32,9 +32,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const STACK_BYTES: usize = 128 << 10;
 
 /// Timeout for the kick of a halted waiter that its lock already serves. Time does not count while our own
-/// schedule shows that a vCPU cannot have kicked yet, or the host's kernel that a runnable vCPU gets no CPU
-/// ([`StuckWatch`]). A scheduler below emulated CPUs is invisible: there a releaser waits for one time slice
-/// of each other runnable thread, a few milliseconds each. The timeouts allow for several hundred of them per
+/// schedule shows that a vCPU cannot have kicked yet, or the host's kernel shows that a runnable vCPU gets no
+/// CPU ([`StuckWatch`]). A scheduler below emulated CPUs is invisible: there a releaser waits for one time slice
+/// of each other runnable thread, a few milliseconds each. The timeouts allow for several hundred threads per
 /// CPU.
 const KICK_TIMEOUT: Nanos = Nanos::millis(2000);
 const KICK_TIMEOUT_ON_HOST: Nanos = Nanos::millis(3000);

@@ -50,12 +50,12 @@ struct SocketPair {
 }
 
 impl Interrupt {
-    /// Creates a flag without a descriptor, which signals do not raise.
+    /// Creates a flag without a descriptor; signals do not raise it.
     pub fn never() -> Self {
         Self::default()
     }
 
-    /// Returns the flag that signals raise, from [`super::catch`].
+    /// Returns the flag raised by signals, from [`super::catch`].
     pub fn on_signals() -> io::Result<Self> {
         super::catch()
     }
@@ -82,16 +82,17 @@ impl Interrupt {
     pub fn listener(&self) -> io::Result<Listener> {
         let Some(sockets) = &self.sockets else { return Ok(Listener(None)) };
         let socket = sockets.read_end.try_clone()?;
-        // The byte is never read.
+        // The byte of `raise` is never read.
         socket.set_nonblocking(true)?;
         tokio::net::UnixStream::from_std(socket).map(Some).map(Listener)
     }
 
     /// Raises the flag.
     pub fn raise(&self) {
-        self.flag.store(true, SeqCst);
-        if let Some(sockets) = &self.sockets {
-            // A full socket is already readable.
+        // One byte is enough, and never blocks.
+        if !self.flag.swap(true, SeqCst)
+            && let Some(sockets) = &self.sockets
+        {
             let _ = (&sockets.write_end).write(&[1]);
         }
     }

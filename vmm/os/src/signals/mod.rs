@@ -40,10 +40,10 @@ const COALESCE_TIME: Duration = Duration::from_millis(100);
 static CAUGHT: Mutex<Option<Interrupt>> = Mutex::new(None);
 /// The first ending signal received; 0: none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
-/// Arrival time of this signal.
+/// Arrival time of `FIRST`.
 static SINCE: OnceLock<Instant> = OnceLock::new();
 
-/// A resource to release while the process is stopped, and before it ends at once.
+/// A resource to release while the process is stopped, and before a second signal ends it.
 #[derive(Debug, Clone, Copy)]
 pub struct StopHooks {
     /// Releases the resource.

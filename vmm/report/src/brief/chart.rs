@@ -20,7 +20,7 @@ use study::{findings::Study, point::Point, stats::Summary};
 /// Maximum number of lines, including the blank line above.
 pub const MAX_LINES: usize = 12;
 
-/// Maximum number of bars, without the blank line and the scale.
+/// Maximum number of bars: other lines are blank or the scale.
 const MAX_BARS: usize = MAX_LINES - 2;
 
 /// A rate with the names of its guest, its schedule, and its lock with other distinguishing values.
@@ -129,7 +129,7 @@ pub fn bars(studies: &[Study], subjects: &[Subject], words: &LockNames) -> Vec<B
     bars
 }
 
-/// Includes a power of ten of at most half the lowest rate, so that this rate has a bar, too.
+/// An axis with a power of ten of at most half the lowest rate, so that this rate has a bar.
 fn scale(label: &str, bars: &[Bar]) -> Scale {
     let rates = || bars.iter().map(Bar::median).filter(|rate| *rate > f64::MIN_POSITIVE);
     let least = rates().fold(f64::INFINITY, f64::min);

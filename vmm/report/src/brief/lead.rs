@@ -82,7 +82,7 @@ fn clearest<'a>(
     clear.max_by(|a, b| a.weight.total_cmp(&b.weight)).or_else(|| rows.next())
 }
 
-/// States whether the answer holds. `undisturbed_rows`: the rows without disturbed windows, if there are any.
+/// States whether the answer holds. `undisturbed_rows`: the rows without disturbed windows; `None` if no window is.
 pub fn validity(
     rows: &[ComparisonRow],
     notes: &[Note],

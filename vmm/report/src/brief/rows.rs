@@ -230,8 +230,8 @@ pub fn layout(rows: &[ComparisonRow], width: usize) -> String {
     rows.iter().map(line).collect()
 }
 
-/// The largest width of the label column with which each row whose label fits has its value on the same line of
-/// `width` columns. Longer labels do not prevent the alignment of the others.
+/// The largest width of the label column at which every row whose label fits has room for its value in `width`
+/// columns. Longer labels do not prevent the alignment of the others.
 fn label_column_width(rows: &[ComparisonRow], width: usize) -> usize {
     let length = |text: &String| text.chars().count();
     let fits = |column: usize| {

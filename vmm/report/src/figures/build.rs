@@ -89,7 +89,7 @@ fn mark(study: &Study, point: &PointStudy, rate: &Summary) -> PlottedValue {
 }
 
 impl PlottedValue {
-    /// A mark at the position of a point, without a value.
+    /// The position of a point along `x`, without a value.
     pub(super) fn at_point(study: &Study, point: &Point) -> Self {
         let x = study.layout.position(point).unwrap_or(0.0);
         Self { x, at: names::x_value(study, point), ..Self::default() }
@@ -117,7 +117,7 @@ pub(super) fn style_of(legend: &[Legend], name: &str) -> Option<usize> {
     legend.iter().find(|line| line.name == name).map(|line| line.style)
 }
 
-/// Panel titles with series. `marks` converts a point to its mark, if any.
+/// Panel titles with series. `marks` converts a point to its plotted value, if any.
 pub(super) fn panels(
     study: &Study,
     legend: &[Legend],
@@ -132,7 +132,7 @@ pub(super) fn panels(
     }))
 }
 
-/// The series of each panel. Each mark comes with its panel's title and its series' name and style.
+/// The series of each panel. Each value comes with its panel's title and its series' name and style.
 pub(super) fn in_panels(
     marks: impl Iterator<Item = (String, ((String, usize), PlottedValue))>,
 ) -> Vec<(String, Vec<Series>)> {
@@ -183,7 +183,7 @@ pub(super) fn finish(
     (!panels.is_empty()).then_some(panels)
 }
 
-/// A row for each mark of a series.
+/// A row for each value of a series.
 fn series_rows(series: &Series) -> impl Iterator<Item = PlotRow> {
     series.marks.iter().map(|mark| PlotRow {
         group: mark.at.clone(),
@@ -209,7 +209,7 @@ fn by_category(mut rows: Vec<PlotRow>) -> Vec<PlotRow> {
     rows
 }
 
-/// The category of a point and its name within it. On a numeric axis, the name includes both.
+/// The category of a point, empty on a numeric axis, and the point's name, which then includes the position.
 pub(super) fn row_names(study: &Study, point: &Point) -> (String, String) {
     match study.layout.position(point) {
         Some(_) => (String::new(), names::name_in_facet(study, point)),

@@ -5,7 +5,7 @@ use super::{Figure, Lines, Plot, PlotRow, Rows, STYLES, scale::Scale};
 /// Marker symbols, in the order of the styles.
 const MARKERS: [char; STYLES] =
     ['\u{25cf}', '\u{25a0}', '\u{25b2}', '\u{25c6}', '\u{25bc}', '+', 'x', '*', '#', '%', '@', '&'];
-/// Rows of characters in a plot of lines.
+/// Rows of characters in a line plot.
 const HEIGHT: usize = 14;
 /// Bars of a distribution, by height in eighths.
 const LEVELS: [char; 9] = [
@@ -64,7 +64,7 @@ impl Canvas {
         Self { columns, rows, dots: vec![0; columns * rows], over: vec![None; columns * rows] }
     }
 
-    /// The dot at a position, from 0 to 1, from the left and from the bottom.
+    /// The dot at `x` from the left and `y` from the bottom, both from 0 to 1.
     fn dot_at(&self, x: f64, y: f64) -> (usize, usize) {
         let column = (x * (self.columns * 2 - 1) as f64).round() as usize;
         let row = ((1.0 - y) * (self.rows * 4 - 1) as f64).round() as usize;

@@ -1,7 +1,7 @@
 //! The figures of a report: from a study to plots, and from plots to SVG or characters.
 //!
 //! A template writes the SVG, not a plotting crate: colours have to be classes so that the style sheet can
-//! switch to dark, every mark has a title, and each figure is drawn for wide and narrow pages with the same
+//! switch to dark, every marker has a tooltip, and each figure is drawn for wide and narrow pages with the same
 //! font size.
 
 mod build;
@@ -168,7 +168,7 @@ impl Plot {
         }
     }
 
-    /// The part of the value axis that its marks cover.
+    /// The share of the value axis that its markers cover.
     fn spread(&self) -> f64 {
         let places: Vec<f64> = match self {
             Self::Lines(Lines { y, series, .. }) => {
@@ -193,7 +193,7 @@ impl Rows {
 }
 
 impl Figure {
-    /// Drops panels whose series each have a single mark at an `x` for which `is_shown` is true. Returns
+    /// Drops panels whose series each have a single value, at an `x` for which `is_shown` is true. Returns
     /// `None` if no panel remains.
     pub fn without_single_marks(mut self, is_shown: impl Fn(f64) -> bool) -> Option<Self> {
         self.panels.retain(|panel| match &panel.plot {
@@ -233,7 +233,7 @@ impl Figure {
     pub fn has_lines(&self) -> bool {
         self.panels.iter().any(|panel| matches!(panel.plot, Plot::Lines(_)))
     }
-    /// Whether any of its series connects marks with a line.
+    /// Whether any of its series connects markers with a line.
     pub fn connects_marks(&self) -> bool {
         self.panels.iter().any(|panel| match &panel.plot {
             Plot::Lines(lines) => lines.series.iter().any(|series| series.marks.len() > 1),

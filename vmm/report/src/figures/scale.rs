@@ -32,7 +32,7 @@ impl AxisUnit {
     }
 }
 
-/// Nanoseconds in three digits.
+/// Nanoseconds as text in three digits.
 pub fn time(nanos: f64) -> String {
     let rounded = match nanos {
         n if n >= 100.0 => 10f64.powf((n.log10() - 2.0).floor()),

@@ -135,7 +135,7 @@ fn a_terminal_shows_what_a_page_shows() {
         assert!(line("rr").contains(part), "no {part:?} in {text}");
     }
     assert!(line("pv-ticket").contains('\u{25a0}'), "{text}");
-    // Clear differences are filled, others hollow, as in the page.
+    // Clear differences are filled, others hollow, as on the page.
     let text = characters::figure(&figure(&study, "ratio-lock"), 80);
     assert!(text.contains('\u{25a0}') && !text.contains("unclear"), "{text}");
     let text = characters::figure(&figure(&study, "ratio-policy"), 80);

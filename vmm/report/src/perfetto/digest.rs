@@ -1,4 +1,4 @@
-//! Digest of a trace: the longest handoffs and the costliest preemptions.
+//! Digest of a trace: the longest handoffs and preemptions.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -63,8 +63,8 @@ pub struct HandoffTimes {
     pub by: String,
     /// The target's track.
     pub to: String,
-    /// From the release, or the kick if the release is unknown, to the guest's first
-    /// instruction, or to the grant if that instruction is unknown.
+    /// From the release, or the kick if the release is unknown, to the end of the last known
+    /// part below.
     pub total_ns: Nanos,
     /// From the release of the lock to its kick.
     pub release_to_kick_ns: Option<Nanos>,

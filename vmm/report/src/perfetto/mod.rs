@@ -44,7 +44,7 @@ mod name {
     pub(super) const MEASURED: &str = "measured";
     pub(super) const RESUMED: &str = "goes on";
 }
-/// Names of the annotations that `digest` reads.
+/// Names of annotations, most of them for `digest`.
 mod key {
     pub(super) const TO: &str = "to";
     pub(super) const RELEASE_TO_KICK: &str = "release_to_kick_ns";

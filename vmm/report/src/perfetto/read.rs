@@ -22,7 +22,7 @@ pub enum TraceError {
     /// The contents are inconsistent.
     #[error("corrupted at byte {0}")]
     Damaged(u64),
-    /// The file ends within a packet.
+    /// The file ends within a run.
     #[error("truncated at byte {0}")]
     Short(u64),
 }

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The length in bytes of a file's leading runs that are complete and for whose numbers `are_wanted`
-/// returns true. Runs are written in sequence, so the first other run was being written, or its figures
+/// returns true. Runs are written in sequence, so the first other run is incomplete, or its figures
 /// did not reach the store. It and all later runs are not included.
 pub fn length_of_wanted(
     input: impl BufRead,

@@ -64,7 +64,7 @@ fn preemption_targets(study: &Study) -> Option<Sentence> {
         .then(|| Sentence::plain(Tone::Neutral, format!("{}.", capitalize(&parts.join("; ")))))
 }
 
-/// The axis whose comparisons are the answer: the axis of the charts, or else the lock.
+/// The axis whose comparisons are the answer: the charts' axis, else the lock, else the first.
 fn answer_axis(study: &Study) -> Option<Axis> {
     let axes = || study.comparisons.iter().map(|comparison| comparison.axis);
     let along_x = study.comparisons.iter().find(|comparison| names::is_along_x(study, comparison));

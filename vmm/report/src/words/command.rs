@@ -7,7 +7,7 @@ use study::{
     point::Point,
 };
 
-/// The commands that measure exactly these points again and report them: one line per run, then
+/// The commands that measure these points again and report them: one line per run, then
 /// one for the report. Empty if no run has a record of the command that started it.
 pub fn rerun_commands<'a>(study: &Study, points: impl Iterator<Item = &'a Point>) -> String {
     let points: Vec<&Point> = points.collect();

@@ -156,7 +156,7 @@ mod tests {
                 assert_eq!(text.matches(&expected).count(), 1, "{text}");
                 assert_eq!(text.matches("disturbed windows").count(), 1, "{text}");
             }
-            // The mail reports the windows with the other facts of the run.
+            // The email reports the windows with the other facts of the run.
             let mail = of_diff(&diff, Form::MAIL).to_lowercase();
             assert_eq!(mail.matches("disturbed").count(), 1, "{mail}");
         }

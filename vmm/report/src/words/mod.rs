@@ -43,7 +43,7 @@ pub fn partial<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Option<Strin
     (done < cells).then(|| format!("partial: {done} of {} {have} figures", count(cells, "run")))
 }
 
-/// How the figures were made, one sentence each.
+/// How the figures were obtained, in sentences.
 pub fn method(study: &Study) -> Vec<String> {
     let mut sentences = vec![
         "Each cell is one point of the matrix on fresh machines. A round has each point once; points \

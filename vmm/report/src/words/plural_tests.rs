@@ -27,8 +27,8 @@ fn texts(run: &RunRecord) -> Vec<String> {
     ]
 }
 
-/// Regression (D3, D4): the command of a run was repeated below each of its figures, and the CPUs of a host
-/// were listed one by one.
+/// Regression (D3, D4 of tests/HISTORY.md): the command of a run was repeated below each of its figures, and
+/// the CPUs of a host were listed one by one.
 #[test]
 fn commands_appear_once_and_cpus_are_ranges() {
     let mut run = record(&Fixture::default());

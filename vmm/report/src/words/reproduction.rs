@@ -122,7 +122,7 @@ const fn show(entry: &Entry) -> fn(f64) -> String {
 const HEAD: [&str; 9] =
     ["row", "published", "by", "ours", "95 %", "sign", "order", "off", "verdict"];
 
-/// The rows with figures, one line per method.
+/// The rows with figures, one line per basis.
 fn figures(section: &Section) -> Option<Table> {
     let title = format!("{}: {}", section.name, section.table);
     let mut table = Table::new("figures", &title, "", &HEAD);
@@ -190,7 +190,7 @@ pub fn tables(reproduction: &Reproduction) -> Vec<Table> {
     tables
 }
 
-/// How the figures were made and how to read them.
+/// How the figures were obtained and how to read them.
 pub fn method(reproduction: &Reproduction) -> Vec<String> {
     let mut sentences = reproduction.method.clone();
     sentences.extend([

@@ -48,7 +48,7 @@ pub enum Tone {
     More,
     /// Less than a baseline.
     Less,
-    /// No difference.
+    /// Neither more nor less.
     Neutral,
     /// A limit on the validity of the figures.
     Caution,
@@ -147,7 +147,7 @@ pub(super) fn too_few(study: &Study) -> Option<String> {
     })
 }
 
-/// Reports that sides of comparisons were never measured in the same place.
+/// Reports that sides of comparisons were never measured on the same node or host.
 fn apart(study: &Study) -> Option<String> {
     let total = study.comparisons.len();
     let apart = study.comparisons.iter().filter(|comparison| comparison.places.is_empty()).count();
@@ -237,7 +237,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     sentences
 }
 
-/// Busy share of the CPUs' time from which on there is a warning.
+/// Minimum busy share of the CPUs' time for a warning.
 const BUSY: f64 = 0.1;
 
 /// A warning if the run's CPUs were busy just before the session.

@@ -1,4 +1,4 @@
-//! A report as text, for a terminal or a mail.
+//! A report as text, for a terminal or an email.
 
 use super::{
     sentences::Sentence,
@@ -19,7 +19,7 @@ use base::sanitize;
 pub const MIN_WIDTH: usize = 80;
 /// Maximum width in columns. Longer lines are not easier to read.
 const MAX_WIDTH: usize = 120;
-/// Width of a mail in columns. It may be quoted a few times before it is wrapped.
+/// Width of an email in columns. It may be quoted a few times before it is wrapped.
 pub(super) const MAIL: usize = 72;
 /// Indentation of tables.
 const INDENT: &str = "  ";

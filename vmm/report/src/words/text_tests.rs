@@ -155,8 +155,8 @@ fn too_few_repetitions_are_not_a_pass() {
     assert!(line.starts_with(expected) && line.ends_with("; 13 other points"), "{line}");
 }
 
-/// Regression (G13): a second run without half of the first run's points passed without a report, and
-/// 2 repetitions against 8 requested 5 of each.
+/// Regression (G13 of tests/HISTORY.md): a second run without half of the first run's points passed without a
+/// report, and for 2 repetitions against 8, 5 of each were requested.
 #[test]
 fn unjudged_points_are_reported() {
     use study::store::record::CellLine;

@@ -131,22 +131,27 @@ pub struct PendingKicks {
 
 impl PendingKicks {
     /// Collects the posted kicks and delivers those due at `now`. Returns the due time of the next
-    /// kick, or `None` if there is nothing to do until the thread is unparked.
+    /// pending kick, if any.
     pub fn deliver_due(
         &mut self,
         posted: &DelayedKicks,
         now: Nanos,
         deliver: impl Fn(DelayedKick),
     ) -> Option<Nanos> {
-        self.collect(posted);
-        while let Some(Reverse(kick)) = self.kicks.peek().copied() {
-            if kick.due > now {
-                return Some(kick.due);
+        loop {
+            // Again once the due kicks are delivered: there may not have been room for all.
+            self.collect(posted);
+            if self.kicks.is_empty() {
+                return None;
             }
-            self.kicks.pop();
-            deliver(kick);
+            while let Some(Reverse(kick)) = self.kicks.peek().copied() {
+                if kick.due > now {
+                    return Some(kick.due);
+                }
+                self.kicks.pop();
+                deliver(kick);
+            }
         }
-        None
     }
 
     /// Collects the posted kicks as far as there is room.
@@ -203,6 +208,11 @@ mod tests {
         pending.collect(&posted);
         assert_eq!(pending.kicks.len(), MAX_PENDING);
         assert!(post(Nanos(7)) && !post(Nanos(7)));
+        // Regression: kicks without room were not delivered until another was posted.
+        let delivered = std::cell::Cell::new(0);
+        let deliver = |_| delivered.set(delivered.get() + 1);
+        assert_eq!(pending.deliver_due(&posted, Nanos(7), deliver), None);
+        assert_eq!(delivered.get(), count);
     }
 
     #[test]

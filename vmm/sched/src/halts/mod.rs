@@ -11,8 +11,8 @@
 //! * No kick is lost, whether it arrives before, during or after the halt, from another vCPU or from
 //!   the VMM, at once, late or together with the kicker's own halt.
 //! * A kick ends at most one halt. Several kicks before a halt count as one.
-//! * After [`Halts::stop`] no thread sleeps: halts in progress end, and later halts do not begin to
-//!   wait.
+//! * After [`Halts::stop`] no thread sleeps: halts in progress end, and each vCPU's next halt does
+//!   not wait.
 //!
 //! `guest-kernel-config/locks/model` checks these guarantees under loom and shuttle with these
 //! sources. It replaces the atomics, so this module uses only those in `core::sync::atomic`, and it

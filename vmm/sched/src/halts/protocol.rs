@@ -92,8 +92,8 @@ impl<H: Host> Halts<H> {
         }
     }
 
-    /// Ends a HLT of `target` in KVM by an MSI after a kick that found it not parked. Returns whether
-    /// the MSI was sent. `by` is the calling vCPU, or `None` for another thread.
+    /// Ends a HLT of `target`, which is not parked, in KVM by an MSI. Returns whether the MSI was
+    /// sent. `by` is the calling vCPU, or `None` for another thread.
     pub fn send_msi(&self, target: VcpuId, by: Option<VcpuId>) -> bool {
         let is_sent = self.host.send_kick_msi(target);
         if let Some(scheduler) = self.host.scheduler() {
@@ -121,7 +121,7 @@ impl<H: Host> Halts<H> {
         None
     }
 
-    /// Ends all halts and keeps later halts from sleeping. May be called by any thread.
+    /// Ends all halts and keeps each vCPU's next halt from sleeping. May be called by any thread.
     pub fn stop(&self) {
         // Set before the kicks, so that a thread woken by a kick sees it.
         self.stopping.store(true, SeqCst);

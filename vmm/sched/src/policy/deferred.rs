@@ -1,13 +1,13 @@
 //! `deferred[:ask|look[,GRACE]]`: a vCPU keeps its slot beyond its slice until it neither holds nor awaits a
-//! lock, for GRACE at most (default: four slices for a holder, one for a waiter), counted from the time
-//! another vCPU is first found waiting for the slot. A holder that stays in its critical section that long is
-//! not running: the host has taken its CPU, and the grace must outlast that. A waiter's lock may be held up
-//! by vCPUs ahead of it, and it would only spin. `ask` asks the guest to yield; `look` stops it repeatedly
-//! and reads its telemetry. While no other vCPU waits, a vCPU keeps its slot. A vCPU that kicks a waiter
-//! makes way for it if it holds and awaits no other lock. Otherwise (it released the inner of two locks, or
-//! an interrupt handler's lock), it is asked to yield, or polled. Lock-aware preemption after Uhlig et al.
-//! (VM 2004), who delay preemptions to "safe points". Suitable whenever guests publish telemetry: a vCPU that
-//! is never preempted in a lock keeps no other vCPU waiting.
+//! lock (is in no lock), for GRACE at most (default: four slices for a holder, one for a waiter), counted
+//! from the time another vCPU is first found waiting for the slot. A holder that stays in its critical
+//! section that long is not running: the host has taken its CPU, and the grace must outlast that. A waiter
+//! may be held up by vCPUs ahead of it and would only spin. `ask` asks the guest to yield; `look` stops it
+//! repeatedly and reads its telemetry. While no other vCPU waits, a vCPU keeps its slot. A vCPU that kicks a
+//! waiter makes way for it if it holds and awaits no other lock. Otherwise (it released the inner of two
+//! locks, or an interrupt handler's lock), it is asked to yield, or polled. Lock-aware preemption after Uhlig
+//! et al. (VM 2004), who delay preemptions to "safe points". Suitable whenever guests publish telemetry: a
+//! vCPU that is never preempted in a lock keeps no other vCPU waiting.
 //!
 //! A host that takes CPUs away can still make a grace run out. The vCPU is then preempted in the lock. One
 //! such waiter for a FIFO lock stops those behind it, one after the other, each for a slice and a grace.
@@ -15,7 +15,7 @@
 //! wait for, and leave the slot as soon as they are out of the lock. If such a vCPU is forced off again it is
 //! *spent*: it waits for its place in the round, and leaves the slot as soon as it is out of the lock. A vCPU
 //! that spins for one of these vCPUs makes way at the next poll, and does not go ahead of a spent vCPU. A
-//! line of waiters that a host has stopped thus resumes after one round (`sim::tests`). Only slices of vCPUs
+//! queue of waiters that a host has stopped thus resumes after one round (`sim::tests`). Only slices of vCPUs
 //! of the same VM are cut short for this.
 //!
 //! A waiter in KVM's HLT keeps its slot as long as a spinning waiter does, including its grace, unless a vCPU
@@ -44,7 +44,7 @@ const POLLS_PER_SLICE: u64 = 20;
 /// (measured).
 const MIN_POLL_INTERVAL: Nanos = Nanos::micros(100);
 
-/// Time for which a vCPU may keep its slot in a lock after its slice has expired and others wait.
+/// Time for which a holder or waiter may keep its slot after its slice has expired, while others wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
     /// For a holder.
@@ -92,8 +92,8 @@ struct SliceState {
     /// When its slice was first found expired with the vCPU in a lock and another vCPU waiting. The grace
     /// counts from then, because the vCPU may have had its slot much longer.
     grace_start: Option<Nanos>,
-    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU from within it, or a vCPU
-    /// preempted in a lock waits for a slot.
+    /// The vCPU makes way once it is out of its lock: it has kicked a vCPU or was preempted in the lock, or
+    /// a sibling preempted in a lock waits.
     makes_way: bool,
     /// The vCPU was preempted in a lock, and got this slice ahead of the round.
     ahead: bool,
@@ -147,7 +147,7 @@ impl Deferred {
         self.rr.waiting().filter(|vcpu| self.slices[vcpu.ix()].spent)
     }
 
-    /// Whether another vCPU of its VM is off its slot in a lock.
+    /// Whether another vCPU of the same VM is off its slot in a lock.
     fn is_sibling_off(&self, vcpu: VcpuIndex, view: &View<'_>) -> bool {
         self.off_slot_in_lock().any(|peer| peer != vcpu && view.vm_of(peer) == view.vm_of(vcpu))
     }
@@ -306,7 +306,7 @@ impl Policy for Deferred {
                 self.leave_after_lock(end, view.now)
             }
             (true, _) if !slice.makes_way => Verdict::Stay(end),
-            // At a stop, whose time the schedule chose, so that a replay can repeat it.
+            // Only at a stop: the schedule chose its time, so a replay can repeat it.
             (true, false) => Verdict::Preempt(Reason::Slice),
             (true, true) => Verdict::Stay(self.next_stop(end, view.now)),
             (false, false) => Verdict::Preempt(Reason::Slice),

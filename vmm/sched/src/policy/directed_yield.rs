@@ -1,7 +1,7 @@
 //! `directed-yield[:SPINS]`: a vCPU that has spun SPINS iterations on a lock gives its slot to the lock's
 //! holder if the holder is preempted, else to the next in line, else to the vCPU that has waited longest for
 //! a slot. Modelled on KVM's pause-loop exits and yield_to, with telemetry where KVM guesses. Suitable for
-//! native locks: it shortens waits but prevents none. Waiting time: slots are given in order again when the
+//! native locks: it shortens waits but prevents none. Waiting time: slots are given round robin again when the
 //! first of the round has waited for one slice per vCPU, so each waits at most two slices per vCPU of the
 //! schedule. A vCPU whose VM is in arrears ([`Rr::with_debts`]) has no choice: its slot goes to the next vCPU
 //! of the round.

@@ -41,7 +41,7 @@ impl Extend {
         Self { rr: Rr::with_debts(setup), bound, slices, extensions: Extensions::default() }
     }
 
-    /// Ends the extension in progress, if any: the vCPU leaves its slot or is in no lock any longer.
+    /// Ends the extension in progress, if any: the vCPU leaves its slot or holds no lock any longer.
     fn end_extension(&mut self, vcpu: VcpuIndex, now: Nanos) {
         if let Some((since, bound)) = self.slices[vcpu.ix()].extension.take() {
             let needed = now.since(since);

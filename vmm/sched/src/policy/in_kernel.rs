@@ -22,7 +22,7 @@ pub enum SliceRule {
         /// The kicker does not make way.
         later: bool,
     },
-    /// After one slice, and at random times in a lock.
+    /// After one slice; for holders or the next in line also at random times.
     Inject {
         /// Preempts the next in line instead of holders.
         next: bool,
@@ -109,7 +109,7 @@ impl PolicySpec {
 }
 
 impl InKernel {
-    /// Returns the supported policies, as written on the command line: `rr and deferred[:ask[,GRACE]]`.
+    /// Returns a list of the supported policies, as written on the command line.
     pub fn usages() -> String {
         let usages = POLICIES.iter().filter_map(|policy| policy.in_kernel.as_ref());
         let usages: Vec<&str> = usages.map(|policy| policy.usage).collect();

@@ -1,7 +1,7 @@
 //! `kick-boost[:later]`: a kicked vCPU runs next, on its kicker's CPU. The kicker makes way for it at
 //! once unless it holds or awaits another lock or a slot is free: then the kicked vCPU gets the next
-//! free slot. With `later`, the kicked vCPU waits until the kicker halts or yields. After KVM's boost
-//! of kicked vCPUs, published as +6/+70/+74 % at 1/2/3 VMs. Suitable for PV locks: the lock is handed
+//! free slot. With `later`, the kicker does not make way. After KVM's boost of kicked vCPUs,
+//! published as +6/+70/+74 % at 1/2/3 VMs. Suitable for PV locks: the lock is handed
 //! to a vCPU that runs, on a warm CPU. Waiting time: boosts stop when the first of the round has
 //! waited for one slice per vCPU, so each waits at most two slices per vCPU of the schedule. No kick
 //! boosts a vCPU whose VM is in arrears ([`Rr::with_debts`]).

@@ -42,7 +42,7 @@ pub use spec::{POLICIES, PolicySpec};
 pub const DEFAULT_SLICE: Nanos = Nanos::millis(4);
 
 /// The shortest slice of vCPUs that are not simulated. Guest entry and exit take 20 us with a software KVM:
-/// with slices of 20 us vCPUs made no progress, with 30 us some hundred instructions at a time (measured).
+/// with slices of 20 us vCPUs made no progress, with 30 us a few hundred instructions at a time (measured).
 pub const SHORTEST_SLICE: Nanos = Nanos::micros(50);
 
 /// Parameters for the construction of a policy.
@@ -111,13 +111,13 @@ pub enum Verdict {
 /// Reason for a preemption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The slice expired.
+    /// The slice expired or was cut short.
     Slice,
     /// The slice expired earlier, and the grace has run out.
     Grace,
     /// The vCPU yielded its slot and neither holds nor awaits a lock.
     Yield,
-    /// The vCPU spun too long.
+    /// The vCPU spun too long or yielded to another.
     Spun,
     /// The experiment requested it.
     Injected,
@@ -185,7 +185,7 @@ pub trait Policy: Debug + Send {
     fn slice_ended(&mut self, _: VcpuIndex, _end: SliceEnd, _ran: Nanos, _: &View<'_>) {}
 
     /// Whether the vCPU, which is in KVM's HLT for the lock in the observation, keeps its slot until its
-    /// deadline although another vCPU wants it. A kick then resumes it at once.
+    /// deadline although another vCPU waits. A kick then resumes the vCPU at once.
     fn keeps_slot_in_hlt(&self, _: VcpuIndex, _: &Observation, _: &View<'_>) -> bool {
         false
     }
@@ -254,8 +254,7 @@ pub trait Policy: Debug + Send {
         true
     }
 
-    /// Whether the policy ends slices when their vCPUs are in no lock. A recording then marks the slices that
-    /// ended so.
+    /// Whether the policy ends slices when their vCPUs are in no lock. A recording then marks these slices.
     fn ends_out_of_locks(&self) -> bool {
         false
     }

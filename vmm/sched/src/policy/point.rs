@@ -1,7 +1,7 @@
 //! `point:NAME[,RATE,HOLD]`: on average 1/RATE seconds after the last hold ended (RATE: 10 by
 //! default), guests are asked to report the named point (before-flag, flag-to-halt, release-to-kick,
 //! critical, interrupt), and the first vCPU that reaches it is held off for HOLD (default: 20ms). In
-//! between, the policy is `rr`. Suitable to hit one window of a protocol reliably.
+//! between, the policy is `rr`. Hits one window of a protocol reliably.
 
 use hypercalls::telemetry::Point;
 

@@ -1,6 +1,6 @@
 //! `random`: a random waiting vCPU for a random time, from a hundredth of a slice to two slices,
 //! determined by the seed. Modelled on schedule fuzzers (PCT, Burckhardt et al., ASPLOS 2010),
-//! without their guarantees. Suitable to provoke schedules that no sensible scheduler makes: for
+//! without their guarantees. Suitable for provoking schedules that no sensible scheduler makes: for
 //! `run soak`, to find lost wakeups and races in the driver.
 
 use super::{Pick, Policy, Ready, Reason, Setup, Verdict, View, queue::Queue};

@@ -30,7 +30,7 @@ const MAX_HOLD: Nanos = Nanos::millis(60_000);
 /// How closely a replay followed its recording.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Divergence {
-    /// Slices of the recording, up to the first slice that the end of the recording cut off.
+    /// Slices of the recording before the first that is [open](SliceEnd::Open) or does not fit this schedule.
     pub recorded: u64,
     /// Recorded slices that were repeated.
     pub replayed: u64,
@@ -38,16 +38,16 @@ pub struct Divergence {
     pub skipped: u64,
     /// vCPUs that were halted when they should have run, with no vCPU running to kick them, and were woken.
     pub woken: u64,
-    /// Slices that the vCPU itself ended (halt, idle, exit), recorded to end otherwise.
+    /// Slices that the vCPU itself ended (halt, idle, exit), but recorded with another end.
     pub early: u64,
     /// Slices that the vCPU did not end itself, although recorded so.
     pub late: u64,
     /// Slices that ended in another way than recorded, not counted above.
     pub otherwise: u64,
-    /// Slices recorded to end outside of locks that were cut off inside a lock, one slice later.
+    /// Slices recorded to end outside of locks, but cut off inside a lock, one slice later.
     pub cut: u64,
-    /// Complete slices of the recording that are not repeated because they began after a slice that was still
-    /// open when the recording ended. If not even the first slice can be repeated, open slices count, too.
+    /// Complete slices of the recording beyond `recorded`. If not even the first slice can be repeated, open
+    /// slices count, too.
     pub left_out: u64,
 }
 
@@ -253,7 +253,7 @@ impl Policy for Replay {
                 self.divergence.cut += 1;
                 Verdict::Preempt(Reason::Slice)
             }
-            // The event that ended the slice has not occurred.
+            // Expired as recorded, or the recorded event has not occurred.
             _ => Verdict::Preempt(Reason::Slice),
         }
     }

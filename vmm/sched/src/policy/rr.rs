@@ -99,7 +99,7 @@ impl Rr {
         eligible.or_else(|| self.queue.pop())
     }
 
-    /// Starts a slice of `vcpu`, which waited and is no longer queued, of `max` or less in case of debts.
+    /// Starts a slice of `vcpu`, which waited and is no longer queued: `max`, or less in case of debts.
     pub(super) fn begin(&mut self, vcpu: VcpuIndex, max: Nanos, view: &View<'_>) -> Pick {
         let debts = self.debts.as_mut();
         let length = debts.map_or(max, |debts| debts.start_slice(vcpu, max, view.now));

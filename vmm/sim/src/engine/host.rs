@@ -320,8 +320,8 @@ mod tests {
     use crate::tests::{MILLI, spec};
     use crate::{System, machine::Machine};
 
-    /// Regression: each reschedule request cost the vCPU that stayed another exit, even while it was outside
-    /// its guest. If many spinners yielded to the queue of its CPU, it never returned to its guest.
+    /// Regression: each reschedule request charged another exit to the vCPU that stayed, even outside its
+    /// guest. If many spinners yielded to the queue of its CPU, it never returned to its guest.
     #[test]
     fn no_second_exit_outside_the_guest() {
         let mut spec = spec(System::PvTicket, 1, "host-cfs");

@@ -12,7 +12,7 @@ const FEW_VCPUS: usize = 16;
 
 /// Steps without a completed operation after which a simulation is stuck. The engine executes at least ten
 /// million per second, so this takes less than a minute of host time. A working lock stays far below: most
-/// spin iterations are skipped, and a time slice of the others has a few million steps.
+/// spin iterations are skipped; the rest of a time slice has a few million steps.
 const MAX_IDLE_STEPS: u64 = 1 << 28;
 /// Additional steps per CPU: all CPUs may spin for a slice.
 const IDLE_STEPS_PER_CPU: u64 = 1 << 20;
@@ -107,7 +107,7 @@ impl Limits {
         }
     }
 
-    /// Checks the limits after `counted` events of vCPUs and lines, with `done` completed operations.
+    /// Checks the limits after `counted` non-timer events, with `done` operations and finished vCPUs.
     fn check(&mut self, counted: u64, done: u64) {
         let steps = counted + self.timers;
         self.next_check = (counted + self.check_interval).min(self.max_events);
@@ -151,7 +151,7 @@ impl Sim {
         }
     }
 
-    /// Whether the simulation has to end. Called when [`Limits::next_check`] is reached.
+    /// Whether the simulation has to end. Called at [`Limits::next_check`], and by `count_timer`.
     #[cold]
     #[inline(never)]
     pub(super) fn is_at_limit(&mut self) -> bool {
@@ -181,7 +181,7 @@ impl Sim {
 mod tests {
     use super::*;
 
-    /// The first of 999 checks that ends the run, or zero: one every `interval` events, after `done(check)` operations.
+    /// The first of 999 checks, `interval` events apart and with `done(check)` operations, that ends the run, or zero.
     fn checks(limits: &mut Limits, interval: u64, mut done: impl FnMut(u64) -> u64) -> u64 {
         (1..1_000)
             .find(|check| {

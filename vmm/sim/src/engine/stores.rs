@@ -38,7 +38,7 @@ impl PendingStores {
         }
     }
 
-    /// Whether this CPU has a pending store to `line`, which its own accesses then hit.
+    /// Whether this CPU has a pending store to `line`, which its loads and stores hit.
     #[inline(always)]
     pub(super) fn has(&self, pcpu: usize, line: usize) -> bool {
         self.lines[pcpu].contains(&(line as u32))

@@ -82,7 +82,7 @@ impl Sim {
         }
     }
 
-    /// Resumes `v` from its task's sleep when it has a CPU. After a late kick it may be too early.
+    /// Resumes `v` from its task's sleep. Returns `None` if it was woken too early.
     #[cold]
     pub(super) fn resume_task(&mut self, v: usize) -> Option<Resume> {
         if self.vcpus[v].wake_at <= self.now {

@@ -13,7 +13,7 @@ use crate::time::Picos;
 const NO_HEAD: u64 = 1;
 /// Distance between two tickets.
 const INC: u16 = 2;
-/// Ticket reported for a waiter in a lock without tickets: next in line, and behind others. Odd, unlike real tickets.
+/// Ticket reported for a waiter for a lock without tickets: next in line, and behind others. Odd, unlike real tickets.
 const NEXT: u16 = 3;
 const BEHIND: u16 = 5;
 /// Smallest id of a lock. Zero means no lock.
@@ -62,7 +62,7 @@ pub(crate) fn count(counter: &Cell<u64>, more: u64) {
     counter.set(counter.get() + more);
 }
 
-/// State shared by the vCPUs and their machine, in addition to the simulated memory.
+/// State shared by the vCPUs and the engine, in addition to the simulated memory.
 #[derive(Debug)]
 pub(crate) struct SharedActivity {
     /// Time of the running vCPU.
@@ -73,7 +73,7 @@ pub(crate) struct SharedActivity {
     /// Mask of the points that vCPUs report.
     pub(crate) points: Cell<u32>,
     pub(crate) spin_limit: u32,
-    /// Per vCPU: subtracted from an address of its guest, gives the offset in the memory of all guests.
+    /// Per vCPU: an address of its guest minus this is the offset in the memory of all guests.
     bases: Box<[usize]>,
     vcpus: Box<[VcpuActivity]>,
     /// The served ticket, by the offset of a lock's word.
@@ -195,7 +195,7 @@ impl SharedActivity {
     }
 
     /// The lock activity of `vcpu`. `is_drawn`: whether it has drawn a ticket if it has entered a lock.
-    /// `place` returns a waiter's position in the queue of the lock with this index.
+    /// `place` returns the number of releases before a waiter of the lock with this index is served.
     pub(crate) fn activity(
         &self,
         vcpu: usize,

@@ -16,7 +16,7 @@ use crate::time::Picos;
 pub struct LongestWaits {
     /// Maximum number of acquisitions by others while a vCPU was in line.
     pub in_line: u64,
-    /// Maximum number of acquisitions by others while a vCPU was outside a queue limited by `queue:N`. It
+    /// Maximum number of acquisitions by others while a vCPU was throttled by `queue:N` or `restrict:N`. It
     /// excludes acquisitions that are due to the schedule: from the release whose kick lets the vCPU in,
     /// and while it is preempted.
     pub throttled: u64,

@@ -43,11 +43,11 @@ pub struct CostEntry {
 /// line is busy during this time, and other requests for it wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LineCosts {
-    /// A load of a line that another cache has modified.
+    /// A load of a line modified or exclusive in another cache.
     pub load_modified: Picos,
     /// A load of a line that other caches share.
     pub load_shared: Picos,
-    /// A store to a line that another cache has modified or has exclusively.
+    /// A store to a line modified or exclusive in another cache.
     pub store_modified: Picos,
     /// A store to a line that other caches share, the farthest of them at this distance.
     pub store_shared: Picos,
@@ -196,7 +196,7 @@ impl Machine {
     }
 
     /// A machine of `cpus` CPUs under a law without caches: each nonzero cost is one step. It has two
-    /// sockets, or three if the number of CPUs is odd, for locks that depend on sockets.
+    /// sockets (one for one CPU, three for other odd numbers), for locks that depend on sockets.
     pub(crate) fn of_steps(cpus: usize) -> Self {
         let costs = Costs {
             pause: STEP,

@@ -14,7 +14,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns `None` if the lock promises no bound, by design.
+    /// Returns `None` if there is no bound to check.
     pub(super) fn new(scenario: &Scenario) -> Option<Self> {
         let Scenario { system, vcpus, .. } = *scenario;
         match system.family() {

@@ -12,7 +12,7 @@ use super::{Scenario, Space, TrialOutcome};
 struct RankedScenario {
     /// Operations with which others passed one waiter, in thousandths of all operations.
     passed: u64,
-    /// Rank in its list.
+    /// Sort key of its list, descending.
     score: u64,
     scenario: Scenario,
 }

@@ -10,7 +10,7 @@ use crate::check::{
 };
 use base::sanitize;
 
-/// A script that runs the benchmark and, until it ends, repeats `step`, which increments n. Prints the result and n.
+/// A script that runs the benchmark and, until it ends, repeats `step`, which increments `$n`. Prints result and `$n`.
 fn with_bench(needs: &str, step: &str, seconds: Duration) -> String {
     format!(
         "{needs} || exit {SKIP}; {bench} >/bench & load=$!; n=0; \
@@ -19,7 +19,7 @@ fn with_bench(needs: &str, step: &str, seconds: Duration) -> String {
     )
 }
 
-/// The result of a script of [`with_bench`]; n counts `event`.
+/// The result of a script of [`with_bench`]; `$n` counts `event`.
 fn count_result(result: &BootResult, event: &str, missing: &str) -> Result<TestResult, Failure> {
     if result.lacks_feature() {
         return Ok(TestResult::skipped(missing));

@@ -144,7 +144,7 @@ impl<'a> Suite<'a> {
         }
     }
 
-    /// A guest with twice as many vCPUs as slots, under this policy.
+    /// A guest with [`VCPUS`] vCPUs, under this policy.
     fn overcommitted(&self, pv: PvBackend, policy: &str) -> Boot {
         Boot::new(VCPUS, pv).schedule(policy, self.guests.slots())
     }

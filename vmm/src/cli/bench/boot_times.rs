@@ -70,7 +70,7 @@ fn find_kernel(file: Option<&Path>) -> anyhow::Result<PathBuf> {
 /// CPUs of the emulated host, as in the measurements of other VMMs.
 const OUTER_CPUS: u32 = 2;
 
-/// Measures in the emulated host, with copies of these files.
+/// Measures in the emulated host.
 fn run_emulated(
     runs: u32,
     guest_kernel: Option<PathBuf>,

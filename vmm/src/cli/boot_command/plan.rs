@@ -246,7 +246,7 @@ fn round_to_pages(ByteSize(size): ByteSize) -> ByteSize {
     ByteSize(size.div_ceil(PAGE).saturating_mul(PAGE))
 }
 
-/// The guest's memory: the requested size, or a sufficient default. With a guest disk, less than four times
+/// The guest's memory: the requested size, or a default. With a guest disk, less than four times
 /// the disk's size is rejected: the archive is still in memory while it is unpacked to the root file system,
 /// whose limit is half of the memory.
 fn memory(requested: Option<ByteSize>, guest_disk: Option<&Path>) -> Result<ByteSize, Usage> {
@@ -322,7 +322,7 @@ mod tests {
         args: BootArgs,
     }
 
-    /// The plan in the emulated host is equal to the resolved plan, to the nanosecond and byte.
+    /// The plan read in the emulated host equals the written plan, to the nanosecond and byte.
     #[test]
     fn plan_round_trips_through_json() {
         let words = "boot --kernel /proc/self/exe --initrd /proc/self/exe --cpus 3 \

@@ -19,8 +19,8 @@ use os::{processes::signal_group, signals::Interrupt};
 /// Interval of checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Interval of SIGTERMs. A child that a shell has forked but not yet executed still has the shell's handlers,
-/// which lose the signal.
+/// Interval of SIGTERMs. A child forked by a shell has the shell's handlers, which lose the signal, until it
+/// executes a program.
 const TERM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A script failed. Its output has the reason.

@@ -22,8 +22,8 @@ pub(super) struct Entry {
     pub(super) text: fn(&Point) -> String,
     /// Values as numbers, for charts.
     pub(super) numbers: Numbers,
-    /// Whether its first value is the baseline of the others. Other axes change the work itself, and a ratio
-    /// along them is meaningless.
+    /// Whether its first value is the baseline of the others (locks: [`Point::is_baseline_of`]). Other axes
+    /// change the work itself, and a ratio along them is meaningless.
     pub(super) has_baseline: bool,
     /// Whether values may contain commas, which separate the values of other keys in an option.
     pub(super) has_commas: bool,
@@ -35,7 +35,7 @@ pub(super) struct Entry {
 pub(super) enum Defaults {
     /// Fixed values.
     Words(&'static [&'static str]),
-    /// A value that depends on the host's CPUs or the time of the first run, or is a constant of the program.
+    /// A value that depends on the host's CPUs or the run's guest kernel, or is a constant of the program.
     Computed(fn(&Setting<'_>) -> String),
 }
 

@@ -78,7 +78,7 @@ macro_rules! axes {
                 }
             }
 
-            /// Orders points without a place in the spec, from plain to special.
+            /// Orders points whose values no spec lists, from plain to special.
             pub(crate) fn order(self, a: &Point, b: &Point) -> Ordering {
                 match self {
                     $(Self::$axis => order!($field, a, b $(, $order)?),)*

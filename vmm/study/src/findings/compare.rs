@@ -22,13 +22,13 @@ pub struct Comparison {
     pub against: usize,
     /// The axis along which both differ; locks may also differ in backend and handoff.
     pub axis: Axis,
-    /// Ratio of the medians, within places; None if the baseline's median is zero.
+    /// Ratio of the medians, within blocks (nodes or hosts); None if the baseline's median is zero.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of repetitions paired by round.
     pub paired: Option<Estimate>,
     /// Number of paired repetitions.
     pub pairs: usize,
-    /// Repetitions of both sides in each place that has both.
+    /// Repetitions of both sides in each block that has both.
     #[serde(skip)]
     pub places: Vec<(usize, usize)>,
     /// Number of comparisons that are tested together.
@@ -48,9 +48,9 @@ pub enum Outcome {
     Less,
     /// No significant difference.
     Unclear,
-    /// Too few repetitions in the same places for a significant difference or for an interval.
+    /// Too few repetitions in the same blocks for a significant difference or for an interval.
     TooFew,
-    /// No place has repetitions of both points.
+    /// No block has repetitions of both points.
     Apart,
 }
 
@@ -73,7 +73,7 @@ impl Comparison {
         stats::is_contrary(&self.verdict, self.ratio)
     }
 
-    /// Returns the number of repetitions of each side, in the same places, that could suffice for a verdict.
+    /// Returns the number of repetitions of each side, in the same blocks, that could suffice for a verdict.
     pub fn min_repetitions(&self) -> usize {
         stats::min_samples(self.tested, self.places.len().max(1))
     }

@@ -23,9 +23,9 @@ pub struct ComparedPoint {
     pub before: Summary,
     /// Operations per second in the second run.
     pub after: Summary,
-    /// Ratio of the second to the first, within places; None if the first median is zero.
+    /// Ratio of the second to the first, within blocks; None if the first median is zero.
     pub ratio: Option<Estimate>,
-    /// Repetitions of the second and the first run in each place that has both.
+    /// Repetitions of the second and the first run in each block that has both.
     pub places: Vec<(usize, usize)>,
     /// Verdict of a permutation test, adjusted for all points.
     pub verdict: Verdict,
@@ -138,11 +138,11 @@ pub enum Gap {
     Second,
     /// The lock failed in the first run, so the figures there are invalid.
     Broken,
-    /// No node has figures of both runs.
+    /// No block has figures of both runs.
     Apart,
     /// Too few repetitions for any test to be significant.
     Few {
-        /// Repetitions of the first and the second run on the nodes that have both.
+        /// Repetitions of the first and the second run in the blocks that have both.
         have: (usize, usize),
         /// Numbers that could suffice; for a run that has enough, its own number.
         need: (usize, usize),

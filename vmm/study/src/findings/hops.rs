@@ -1,4 +1,4 @@
-//! Detects migrations of the host's (virtual) CPUs by cache line transfers just before and after each cell.
+//! Detects migrations of the host's (virtual) CPUs by cache line transfers (hops) just before and after each cell.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct Moved {
     pub cells: usize,
     /// Number of cells with known hops.
     pub known: usize,
-    /// The median hop in nanoseconds, in the first place that has such cells.
+    /// The median hop in nanoseconds, on the first node or host with such cells.
     pub usual: f64,
     /// The hop farthest from the median there, in nanoseconds.
     pub farthest: f64,
@@ -44,12 +44,12 @@ impl Moved {
     }
 }
 
-/// Whether a hop indicates another place than the usual hop.
+/// Whether a hop indicates a migration, compared with the usual hop.
 pub fn is_elsewhere(hop: f64, usual: f64) -> bool {
     hop > usual * MOVED_FACTOR || hop * MOVED_FACTOR < usual
 }
 
-/// The usual hop of each place.
+/// The usual hop on each node or host.
 #[derive(Debug)]
 pub(super) struct UsualHops<'a>(BTreeMap<&'a RepetitionPlace, f64>);
 
@@ -76,7 +76,7 @@ impl Repetition {
         valid([self.load.hop_before, self.load.hop_after])
     }
 
-    /// Whether all known hops indicate the same place as `usual`.
+    /// Whether no known hop indicates a migration, compared with `usual`.
     pub fn is_near(&self, usual: f64) -> bool {
         self.hops().all(|hop| !is_elsewhere(hop, usual))
     }

@@ -77,7 +77,7 @@ pub struct HostRates {
 }
 
 impl HostRates {
-    /// Evaluates all repetitions of a point with this many vCPUs; None if a repetition has no host counts.
+    /// Evaluates all repetitions of a point with this many vCPUs; None without repetitions, or if one has no counts.
     pub fn new<'a>(cells: impl Iterator<Item = &'a Figures> + Clone, vcpus: u32) -> Option<Self> {
         let has_counts = |figures: &Figures| !figures.host.is_empty();
         if cells.clone().next().is_none() || !cells.clone().all(has_counts) {

@@ -19,7 +19,7 @@ const COUNTS: [Axis; 3] = [Axis::Vcpus, Axis::Vms, Axis::Slots];
 /// Role of an axis in charts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Its values lie along the charts' axis.
+    /// Charts draw along it.
     X,
     /// Each of its values has separate charts.
     Facet,
@@ -32,7 +32,7 @@ pub enum Role {
 /// Axes of a study's charts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
-    /// The axis along which values lie.
+    /// The axis along which charts draw.
     pub x: Axis,
     /// The axes whose values have separate charts.
     pub facets: Vec<Axis>,
@@ -65,7 +65,7 @@ impl Layout {
         let facets = chosen.unwrap_or_else(|| {
             // All drivers implement the same schedule and belong side by side.
             let is_series_axis = |axis: &Axis| LOCK_AXES.contains(axis) || *axis == Axis::Driver;
-            // The guest already implies their values.
+            // The guest already implies these defaults.
             let is_default = |axis: &Axis| {
                 GUEST_DEFAULTS.contains(axis)
                     && varying.contains(&Axis::Guest)

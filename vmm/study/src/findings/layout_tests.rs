@@ -29,8 +29,8 @@ fn policies() -> Fixture {
     }
 }
 
-/// The axis is the overcommit ratio if it varies, else the axis with most values, or with a baseline; locks
-/// if nothing else varies. A spec may name axes that vary.
+/// The axis is the overcommit ratio if it varies, else the axis with most values, on a tie with a baseline;
+/// locks if nothing else varies. A spec may name axes that vary.
 #[test]
 fn chooses_axes_by_variation_or_spec() {
     use Axis::{Backend, Critical, Lock, Policy, Vcpus};

@@ -31,7 +31,7 @@ pub struct League {
     pub ranked_by: [usize; 3],
     /// The locks, ordered by their lowest share in these three trials, highest first.
     pub rows: Vec<Standing>,
-    /// Numbers of repetitions that count, and of all. The others ran while the host's CPUs were elsewhere.
+    /// Repetitions that count, and all repetitions. The others ran while the host's CPUs were elsewhere.
     pub counted: (usize, usize),
 }
 
@@ -55,7 +55,7 @@ pub struct Standing {
     pub cost: Option<Estimate>,
     /// By trial; None: not measured.
     pub results: Vec<Option<TrialResult>>,
-    /// The longest operation in the trial under the host's scheduler; None: operations were not timed.
+    /// The longest operation in the trial under the host's scheduler, if measured and timed.
     pub longest: Option<Nanos>,
 }
 

@@ -49,9 +49,9 @@ pub struct LostCell {
     pub round: u32,
     /// The point that was run.
     pub point: Point,
-    /// The error; None if the user aborted it.
+    /// The error; None if the user aborted the cell.
     pub error: Option<String>,
-    /// The last events of each vCPU, if a watchdog ended it.
+    /// The last events of each vCPU, if a watchdog ended the cell.
     pub trace: String,
 }
 
@@ -75,7 +75,7 @@ pub struct RunFacts {
 pub struct Study {
     /// The runs, in the order supplied.
     pub runs: Vec<RunFacts>,
-    /// The points, in the order in which they are shown.
+    /// The points, in the order shown.
     pub points: Vec<PointStudy>,
     /// Comparisons of points with their baselines.
     pub comparisons: Vec<Comparison>,

@@ -8,8 +8,8 @@ use crate::{
     spec,
 };
 
-/// The spec's order, and from plain to special for values without a place there. The first value of an
-/// axis is the baseline of the others.
+/// The spec's order; values that the spec does not list follow, from plain to special. The first value of
+/// an axis is the baseline of the others.
 #[derive(Debug, Default, Clone)]
 pub struct PointOrder(Vec<(Axis, Vec<String>)>);
 
@@ -43,7 +43,7 @@ impl PointOrder {
     }
 }
 
-/// Orders points without a place in the spec, along all axes except those that vary fastest.
+/// Orders points whose values no spec lists, along all axes except those that vary fastest.
 fn plain_outer(a: &Point, b: &Point) -> Ordering {
     let outer = Axis::ALL.into_iter().filter(|axis| !INNER.contains(axis) && *axis != Axis::Vcpus);
     plain(outer, a, b)

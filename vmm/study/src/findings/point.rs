@@ -149,7 +149,7 @@ pub struct PointStudy {
     pub work: Option<WorkRow>,
     /// Counts of injected faults, if faults are injected.
     pub faults: Option<FaultCounts>,
-    /// Treatment of the vCPUs by the host's kernel; None for simulations.
+    /// Treatment of the vCPUs by the host's kernel, if counted.
     pub host: Option<HostRates>,
     /// Counts of its simulated host in addition to the schedule.
     pub sim: Option<SimRates>,

@@ -29,7 +29,7 @@ pub enum RepetitionPlace {
     Simulated,
     /// A node that measured a part of a run.
     Node(String),
-    /// A host with a program: the index of the first run on both.
+    /// A host and a program: the index of the first run with both.
     Host(usize),
 }
 
@@ -46,7 +46,7 @@ pub struct Repetition {
     pub rate: f64,
     /// Load of the host.
     pub load: Load,
-    /// Whether it is an outlier in its place. Outliers are flagged but still count.
+    /// Whether it is an outlier within its place. Outliers are flagged but still count.
     pub outlier: bool,
 }
 

@@ -128,7 +128,7 @@ fn resumed_copies_add_their_cells() {
     assert_eq!(without_repeats(records.clone()), (records, Vec::new()));
 }
 
-/// Regression: only NaN was tested; the other lengths yielded figures of cells without duration (F19).
+/// Regression: only NaN was tested; the other lengths yielded figures of cells without duration.
 #[test]
 fn cells_without_duration_have_no_figures() {
     for seconds in [0.0, -1.0, f64::NAN, 1e-320] {

@@ -51,7 +51,7 @@ pub struct BenchPart {
     pub longest_seconds: Option<f64>,
 }
 
-/// Counts of the kernel over the run: first for our kernel, then for queued spinlocks.
+/// Counts of the kernel over the run: first for our ticketlocks, then for queued spinlocks.
 #[derive(Debug, Default, Deserialize)]
 pub struct GuestKernelStats {
     /// Backend of its locks.

@@ -7,14 +7,14 @@ use crate::stats::{Estimate, Interval};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FigureJudgement {
     /// Whether the figure is on the same side of 1 as published, or neither differs from 1. For counts:
-    /// whether both or neither are more than one per operation.
+    /// whether both or neither exceed 1.
     pub sign: bool,
     /// Whether the figure is beyond the noise but its interval includes 1, so that it has no sign.
     pub is_unclear: bool,
     /// Whether the figure is above and below the same rows of its group as published. A figure that is
-    /// indistinguishable from a row is neither. None without rows published beyond the noise of the figure.
+    /// indistinguishable from a row is neither. None if no other published value differs beyond the noise.
     pub order: Option<bool>,
-    /// Whether the figure is within [`FACTOR`] of the published value.
+    /// Whether the figure is within [`FACTOR`] of the published value, or above a lower bound.
     pub ratio: bool,
 }
 
@@ -130,7 +130,7 @@ impl Section {
         }
     }
 
-    /// Compares `ours` with the other rows of the group that have a figure on the same basis.
+    /// Compares `ours` with the group's other figures on the same basis, for [`FigureJudgement::order`].
     fn order(&self, entry: &Entry, ours: Estimate, basis: Basis) -> Option<bool> {
         let group = entry.group.as_ref()?;
         let peers = self

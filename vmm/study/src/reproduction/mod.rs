@@ -39,7 +39,7 @@ impl Basis {
 pub enum Kind {
     /// The changed figure as a multiple of the base; more is better, and 1 is no change.
     Ratio,
-    /// A count per operation.
+    /// A count of retries.
     Count,
 }
 
@@ -92,15 +92,15 @@ pub struct Section {
     pub source: String,
     /// How much of the source could be read.
     pub read: String,
-    /// System on which the table was measured.
+    /// Machine on which the table was measured.
     pub place: String,
     /// Changes of less than this share count as no change.
     pub noise: f64,
     /// The entry of the score card for the rows.
     pub card: Option<String>,
-    /// Surrogates in our measurements.
+    /// Notes on our surrogates.
     pub surrogates: Vec<String>,
-    /// Differences of the simulation, with the machine file and the fitted values.
+    /// Differences between simulation and publication, the machine file and the fitted values.
     pub model: Vec<String>,
     /// Command that reports our measurements, if any.
     pub command: Option<String>,

@@ -125,7 +125,7 @@ fn rows_of_a_group_have_an_order() {
     assert_eq!(orders, [Some(true), Some(false), Some(false), Some(true), None]);
 }
 
-/// Regression: equal figures counted as ordered as expected, and so did any difference, however small.
+/// Regression: equal figures passed as correctly ordered, and so did any difference, however small.
 #[test]
 fn indistinguishable_figures_have_no_order() {
     let orders = |first: Estimate, second: Estimate| {

@@ -5,10 +5,10 @@ use super::{
     form::Value,
 };
 
-/// Axes by their keys in a spec. The report chooses axes that the spec does not name.
+/// Axes by their keys in a spec. For None, the report chooses the axes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Charts {
-    /// `x`: the horizontal axis of the charts.
+    /// `x`: the axis along which charts draw.
     pub x: Option<&'static str>,
     /// `facets`: each combination of their values has a separate chart; may be empty.
     pub facets: Option<Vec<&'static str>>,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 pub use base::work::{CRITICAL, SPINS as PAYLOAD_SPINS, SUM_EVERY, THINK};
 
-/// `warm-up` of the payload. A run begins with a fast phase of several slices, until the first holder
-/// is preempted.
+/// `warm-up` of specs, and of payloads in `compare`. A run begins with a fast phase of several slices,
+/// until the first holder is preempted.
 pub const PAYLOAD_WARM_UP: Duration = Duration::from_millis(100);
-/// `warm-up` of a workload in a Linux guest.
+/// `warm-up` of a Linux guest in `compare`.
 pub const LINUX_WARM_UP: Duration = Duration::from_millis(200);
 
 /// Placeholder for a Linux guest's `spin-threshold` until its host is known.
@@ -28,5 +28,5 @@ pub const fn linux_spins(emulated: bool) -> u32 {
 /// Simulated time of a cell, in seconds. A simulated second takes seconds to minutes.
 pub const SIM_SECONDS: f64 = 0.1;
 
-/// Warm-up of simulations: enough slices for a convoy to form.
+/// Warm-up of simulations in `compare`: enough slices for a convoy to form.
 pub const SIM_WARM_UP: Duration = Duration::from_millis(20);

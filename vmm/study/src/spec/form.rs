@@ -186,7 +186,7 @@ impl Form {
         self.name(key).is_some()
     }
 
-    /// Returns the spec as TOML, as written or in the form that [`parse`](Self::parse) reads.
+    /// Returns the spec as TOML: as written, or generated from options.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -35,7 +35,7 @@ impl KeyValues {
         Self::new(text, Self::keys())
     }
 
-    /// Returns the values, split at commas unless values of the key contain commas.
+    /// Returns the values, split at commas except for settings and keys whose values have commas.
     pub(super) fn split_values(&self) -> Vec<&str> {
         if KEYS.contains(&self.key) && !has_commas(self.key) {
             self.values.split(',').map(str::trim).collect()

@@ -52,7 +52,7 @@ const REPETITIONS: u32 = 10;
 pub struct Setting<'a> {
     /// CPUs on which vCPUs may run; the first of them are the slots.
     pub cpus: &'a CpuList,
-    /// Returns the host for the spec's `host = TEXT`, a kind of guest, and whether it needs ring 0.
+    /// Chooses the host by the spec's `host = TEXT`, the kind of guest, and whether the guest needs ring 0.
     /// Fails with the reason if no host fits.
     pub place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
     /// Linux version of guests whose spec does not name it.
@@ -71,8 +71,8 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Returns the values that a spec has for a key of its matrix, as written; empty if it does not have
-/// the key or is not a spec.
+/// Returns the values that a spec has for a key of its matrix, as written; empty if `text` has no
+/// such key or is not a spec.
 pub fn values(text: &str, key: &str) -> Vec<String> {
     Form::parse(text).unwrap_or_default().values(key).map(str::to_owned).collect()
 }
@@ -82,7 +82,7 @@ pub fn is_simulated(text: &str) -> bool {
     Form::parse(text).unwrap_or_default().is_simulated()
 }
 
-/// Returns the axes that a spec names for its charts; no axes if it is not a spec.
+/// Returns the axes that a spec names for its charts; no axes if `text` is not a spec.
 pub fn charts(text: &str) -> Charts {
     Form::parse(text).unwrap_or_default().charts
 }
@@ -96,9 +96,9 @@ pub fn method_of(text: &str) -> Option<Method> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
-    /// Payload: time of contention before the measurement.
+    /// Time of contention before the measurement.
     pub warm_up: Duration,
-    /// Payload: whether to time the operations.
+    /// Payload and sim: whether to time the operations.
     pub timed: bool,
     /// Payload: additions per vCPU between two sums of a counter; 0: no sums.
     pub sum_every: u32,
@@ -119,7 +119,7 @@ pub struct Experiment {
     pub seed: u64,
     /// The matrix without the excluded combinations.
     pub points: Vec<Point>,
-    /// Machine files of simulated points. A spec only names them; its caller reads them.
+    /// Machine files of simulated points. A spec only names them; the caller reads them.
     pub machines: Vec<MachineFile>,
     /// Restricts the experiment to the cells of this part; None: all cells.
     pub part: Option<Part>,

@@ -23,7 +23,7 @@ pub struct PlannedCell {
 
 impl Experiment {
     /// Returns all cells, or the cells of [`Experiment::part`], in the order determined by the seed.
-    /// Cells of the emulated host come last and together, because it takes long to boot. Cells are
+    /// Cells of the emulated host come last and together, because it boots slowly. Cells are
     /// numbered over all parts, since the numbers seed simulations.
     pub fn cells(&self) -> Vec<PlannedCell> {
         let mut order = Vec::new();

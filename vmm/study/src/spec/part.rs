@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Maximum number of parts of a run: a Slurm array has 1001 elements by default (MaxArraySize).
+/// Maximum number of parts of a run: Slurm arrays have at most 1001 elements by default (MaxArraySize).
 pub const MAX_PARTS: u32 = 1000;
 
 /// Part `number` of `count`, counted from 1 and written as `3/8`.

@@ -90,7 +90,7 @@ impl Combination<'_> {
         }
     }
 
-    /// Rejects settings that are possible only in a simulation.
+    /// Rejects settings that cannot be measured.
     fn check_measured(&self, point: &Point) -> Result<(), SpecError> {
         const SIM_ONLY: &str = "only a simulated host supports it; set the guest to sim";
         let (key, reason) = match () {

@@ -265,8 +265,8 @@ fn bootstrap(mut resample: impl FnMut() -> Option<f64>) -> Option<Interval> {
 pub struct Fairness {
     /// The smallest share divided by the largest: 1 is even; at 0, at least one vCPU got nothing.
     pub min_over_max: f64,
-    /// Jain's index, the squared sum over n times the sum of squares: 1 is even; at 1/n, one vCPU
-    /// got everything.
+    /// Jain's index of n shares: the squared sum, divided by n times the sum of squares. 1 is even; at
+    /// 1/n, one vCPU got everything.
     pub jain: f64,
     /// Share of the busier half of the vCPUs, D. Dice's fairness factor: 0.5 is even; at 1, the other half
     /// got nothing. For an odd number of vCPUs, half of the middle vCPU's share counts.

@@ -16,8 +16,8 @@ const MAX_STEPS: usize = 20_000_000;
 const DRAWS: u64 = 20_000;
 
 /// Returns the two-sided p-value: the probability that the rank sum of `a` is at least as far from its
-/// expectation if `a` and `b` are from one distribution. Exact up to about 90 samples in total; for more,
-/// estimated from random permutations drawn with `seed`. None if either is empty.
+/// expectation as observed, if `a` and `b` are from one distribution. Exact up to about 90 samples in total;
+/// for more, estimated from random permutations drawn with `seed`. None if either is empty.
 pub fn rank_sum(a: &[f64], b: &[f64], seed: u64) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;

@@ -58,9 +58,9 @@ struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Asserts that the ends are in their ranges, which fails by chance once in 15,000 times.
+    /// Asserts that the ends are in their ranges, which fails by chance once in 15,000 runs.
     fn assert_same(&self, name: &str, Interval { low, high }: Interval) {
-        // Their figures are rounded to another digit.
+        // The reference figures are rounded to another digit.
         let within = |end: f64, [from, to]: [f64; 2]| from - 1e-9 <= end && end <= to + 1e-9;
         assert!(within(low, self.low_within), "{name}: {low}, not {:?}", self.interval);
         assert!(within(high, self.high_within), "{name}: {high}, not {:?}", self.interval);

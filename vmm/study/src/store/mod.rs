@@ -48,7 +48,7 @@ pub enum StoreError {
     /// The directory has no store.
     #[error("{0} has no run: it has no {FILE}")]
     Absent(PathBuf),
-    /// The store's file is a link, whose creator would choose the file that is cut and appended to.
+    /// The store's file or a part's directory is a link, whose creator would choose the file written to.
     #[error("{0} is a link: name the directory that has the file itself")]
     Link(PathBuf),
     /// Another process holds the store's lock.
@@ -64,7 +64,7 @@ pub enum StoreError {
         /// The system's error.
         error: io::Error,
     },
-    /// The file is not a regular file or too large.
+    /// The file is not a regular file.
     #[error("{file}: {1}", file = .0.display())]
     Unusable(PathBuf, FileError),
     /// A line other than a torn last one cannot be parsed.

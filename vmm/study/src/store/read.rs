@@ -27,7 +27,7 @@ pub struct Contents {
     pub run: RunLine,
     /// Starts and resumes of the run.
     pub sessions: Vec<SessionLine>,
-    /// The cells in the order in which they ended, including aborted ones.
+    /// The cells in the order they ended, including aborted ones.
     pub cells: Vec<CellLine>,
     /// The incomplete last line, if any.
     pub torn: Option<Torn>,

@@ -60,7 +60,7 @@ pub struct RunLine {
     /// version.
     #[serde(with = "text")]
     pub guest_kernel: GuestKernel,
-    /// Host CPUs on which the vCPUs run. Overcommit ratios refer to one job's share of them.
+    /// Host CPUs on which the vCPUs run. The jobs share them equally.
     pub cpus: Vec<usize>,
     /// Number of cells that run in parallel.
     pub jobs: u32,
@@ -71,7 +71,7 @@ pub struct RunLine {
     /// The part of the run in this store; None: the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// Time of the start, in milliseconds since 1970 (UTC).
+    /// Start time, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
     /// The simulated machines, with the texts of their files at that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -94,7 +94,7 @@ pub struct MachineFile {
     /// Doubts about its costs from their measurement, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// Whether its host takes CPUs away.
+    /// Whether its host has background noise.
     pub has_noise: bool,
 }
 
@@ -113,7 +113,7 @@ pub enum MachineOrigin {
 /// One start or resume of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionLine {
-    /// Time of the start, in milliseconds since 1970 (UTC).
+    /// Start time, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
     /// The command line.
     pub command: Vec<String>,
@@ -130,7 +130,7 @@ pub struct CellLine {
     pub round: u32,
     /// The point that was run.
     pub point: Point,
-    /// Time of its start, in milliseconds since 1970 (UTC).
+    /// Start time, in milliseconds since 1970 (UTC).
     pub at_ms: u64,
     /// Total duration in seconds.
     pub took: f64,
@@ -195,7 +195,7 @@ pub struct Figures {
     /// Actual length of the window in seconds. With several VMs, each measured by its guest: the length that
     /// makes [`Figures::rate`] the sum of their rates.
     pub seconds: f64,
-    /// Operations of each vCPU in the window.
+    /// Operations of each vCPU or worker in the window.
     pub operations: Vec<u64>,
     /// Contended operations, if the lock counts them.
     pub slow: Option<u64>,
@@ -317,7 +317,7 @@ pub struct SinceStart {
 /// Figures of a schedule.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleFigures {
-    /// Length in seconds of the interval covered by the fields below, in which all VMs were measured.
+    /// Length in seconds of the interval of `totals`, `hits` and `extensions`, in which all VMs were measured.
     pub seconds: f64,
     /// Sums over that interval.
     pub totals: Totals,

@@ -12,7 +12,7 @@ use super::{
 pub struct Tally {
     /// Cells with figures.
     pub done: u32,
-    /// Cells without figures.
+    /// Cells that ended without figures, unless `broken`.
     pub failed: u32,
     /// Cells whose lock violated mutual exclusion or its order, which is a bug. They may have figures.
     pub broken: u32,

@@ -3,7 +3,7 @@
 //! Exact, by one clock (`CLOCK_MONOTONIC`): the time slices of every vCPU on every slot and why they
 //! ended, each preemption and its length, each kick that ended a halt and the grant that followed, and
 //! the vCPU's lock activity at the end of its slice, read from its telemetry while its thread was
-//! outside the guest. Known only from samples: spinning (from the start of the wait, which is in its
+//! outside the guest. Known only from samples: spinning (from the start of the wait, which is in the
 //! telemetry, to the sample; a wait that began and ended between two samples is missing), holding a
 //! lock (while preempted), and hence the number of waiters, which is a lower bound. The times of a
 //! release and of the guest's first instruction come from the guest, in its time stamp counter.

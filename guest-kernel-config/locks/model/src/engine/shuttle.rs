@@ -83,14 +83,14 @@ thread_local! {
     static ARMED: RefCell<[Option<Armed>; MAX_CPUS]> = const { RefCell::new([const { None }; MAX_CPUS]) };
 }
 
-/// Runs `handler` before atomic operation number `steps` of `cpu` from here, or once unmasked.
+/// Runs `handler` before atomic operation number `steps` of `cpu` from now, or once unmasked.
 pub fn arm(cpu: usize, steps: u32, handler: Box<dyn Fn()>) {
     ARMED.with_borrow_mut(|armed| {
         armed[cpu] = Some(Armed { steps, masked: false, handler: Some(handler) });
     });
 }
 
-/// Disables or enables `cpu`'s interrupts; returns whether they were disabled.
+/// Disables or enables `cpu`'s interrupts; returns whether they were disabled, or `masked` if none is armed.
 pub fn mask(cpu: usize, masked: bool) -> bool {
     ARMED.with_borrow_mut(|armed| match &mut armed[cpu] {
         Some(armed) => std::mem::replace(&mut armed.masked, masked),

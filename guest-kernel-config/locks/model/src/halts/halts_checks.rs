@@ -3,10 +3,10 @@
 use crate::machine::{HaltVcpu, run, run_scheduled, run_with_delivery};
 use in_the_model::Check;
 
-/// A kick before, during or after the halt that it has to end.
+/// A kick before or during the halt that it has to end.
 const ONE_KICK: &[fn(&HaltVcpu)] = &[HaltVcpu::halt, |vcpu| vcpu.kick(0)];
 
-/// Each kick follows a write that its target waits for: all are seen, although kicks
+/// Each kick follows a write that its target waits for: no write is missed although kicks
 /// coalesce.
 const TWO_KICKERS: &[fn(&HaltVcpu)] = &[|vcpu| vcpu.halt_for(2), write_and_kick, write_and_kick];
 

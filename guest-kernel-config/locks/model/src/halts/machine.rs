@@ -15,7 +15,7 @@ use crate::sync::{AtomicU32, Ordering::Relaxed};
 use crate::{DelayedKick, DelayedKicks, HaltScheduler, Halts, Host, KickPath, Kicked, PendingKicks};
 use in_the_model::memory;
 
-/// A state, and a thread that sleeps until it satisfies a condition.
+/// A state, and a thread that sleeps until the state has changed as required.
 struct Sleeper<T> {
     state: Mutex<T>,
     changed: Condvar,

@@ -10,7 +10,7 @@ const BATCH: i32 = 2;
 /// The largest amount in one CPU's part of the counter.
 const MAX_LOCAL: i64 = BATCH as i64 - 1;
 
-/// A counter, and the number of completed adds of 1, as far as other CPUs may know.
+/// A counter, and the number of completed adds of 1, which may lag behind.
 struct CountedAdds<C> {
     counter: C,
     done: AtomicU32,
@@ -96,7 +96,7 @@ fn check<C: CheckedCounter>(setup: Setup, work: fn(&SleepCpu<CountedAdds<C>>)) {
 }
 
 /// Checks with `preemptions` preemptions of three CPUs. With zero, loom does not run them: three CPUs
-/// that spin for each other are too many for it.
+/// that wait for each other are too many for it.
 const fn checks<C: CheckedCounter>(subject: &'static str, preemptions: usize) -> [Check; 4] {
     [
         Check::new(subject, "one", || check::<C>(TWO, one_adds), 2, 0),

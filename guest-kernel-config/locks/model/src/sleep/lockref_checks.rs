@@ -143,7 +143,7 @@ fn check<const TRIES: u32>(
     run(setup, subject::<TRIES>(setup, count), work, done);
 }
 
-/// Handlers take another lockref's lock during a wait.
+/// Handlers take another lockref's lock at any step.
 fn check_nested<const TRIES: u32>() {
     let setup = Setup { irq: 40, ..THREE };
     run_with(setup, subject::<TRIES>(setup, 1), get_put_and_lock, lock_inner, check_one_reference);

@@ -22,7 +22,7 @@ thread_local! {
     static GRANTED: Cell<usize> = const { Cell::new(NO_LINE) };
 }
 
-/// Bytes of a cache line, as a power of two.
+/// Bytes of a cache line, as a shift.
 const LINE: u32 = 6;
 
 const NO_LINE: usize = usize::MAX;

@@ -1,4 +1,4 @@
-//! The matrix under a scheduler in the host's kernel (`--driver bpf`), in an emulated host with a 7.x kernel.
+//! Each event at each place, under a scheduler in the host's kernel (`--driver bpf`, emulated host, 7.x kernel).
 
 use super::{BACKENDS, Counted, LATE, LATE_BACKENDS, expect_none_missed, guest, is_complete};
 use crate::{

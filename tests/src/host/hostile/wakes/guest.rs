@@ -1,5 +1,5 @@
-//! The guest of the matrix. Its first vCPU directs the second to a place where it waits, and sends it an
-//! event there. The second notes its place before it waits, and the event's answer is counted for that place.
+//! The guest that tries each event at each place. Its first vCPU directs the second to a place to wait at, and
+//! sends it an event. The second notes its place before it waits; the answer is counted for that place.
 
 use super::{Event, PORT_HALT_BACKEND, Place};
 use crate::{
@@ -20,15 +20,15 @@ const EVENT: u16 = 0x604;
 const PLACE: u16 = 0x608;
 /// The place where the second vCPU waits, or [`NOWHERE`].
 const WHERE: u16 = 0x60c;
-/// The last round whose wait has ended, and the last in which it may end without an event.
+/// The last round whose wait has ended, and the last in which a wait may end without an event.
 const DONE: u16 = 0x610;
 const RELEASE: u16 = 0x614;
 /// A row for each event: number of answers at each place.
 const COUNTS: u16 = 0x640;
-/// A row for each event: number of waits at each place that it should have ended and did not.
+/// A row for each event: number of waits at each place that the event should have ended and did not.
 const MISSED: u16 = 0x700;
 
-/// After the places in a row of a table.
+/// No place: in a row, the column after the places.
 const NOWHERE: u8 = Place::ALL.len() as u8;
 /// Bytes of a row.
 const ROW: u16 = 32;
@@ -36,7 +36,7 @@ const ROW: u16 = 32;
 const IPI: u32 = 0x40;
 const DEVICE: u32 = 0x41;
 
-/// Timeouts in units of 2^32 cycles (1 to 2 s), for a wait to end by its event, and after its release. A
+/// Timeouts in units of 2^32 cycles (1 to 2 s each), for a wait to end by its event, and after its release. A
 /// worker of the host's kernel (irqfd) delivers a device's interrupt, and can be late: once by 5 s, in three
 /// processes and for this event alone, when an emulated host of idle priority was killed.
 const EVENT_TIMEOUT: u8 = 16;
@@ -361,7 +361,7 @@ fn handler(event: Event, parts: Parts) -> Vec<u8> {
         code.extend(real_msr(apic::EOI, 0));
     }
     code.extend(counts(event));
-    // If it waits: mov bp, sp; mov word [bp + 14], after
+    // If it waits: mov bp, sp; mov word [bp + 14], end_of_wait
     let mut continues = vec![0x89, 0xe5, 0xc7, 0x46, 14];
     continues.extend((parts.end_of_wait as u16).to_le_bytes());
     code.extend(op(&[0x80, 0x3e], WHERE, Some(NOWHERE)));

@@ -3,7 +3,7 @@
 use super::{Case, Place, guest};
 use crate::prelude::*;
 
-/// Sent twice, as by an impatient user: the second before, while or after the first has ended the VM.
+/// Sent twice, as by an impatient user: the second arrives before, during or after the VM's end.
 const SIGNALS: [(Signal, i32); 2] = [(Signal::TERM, 143), (Signal::INT, 130)];
 
 /// Boots each of the cases and sends it one of the signals, twice.

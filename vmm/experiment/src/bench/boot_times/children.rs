@@ -112,7 +112,7 @@ impl Binary {
         Ok(Moment::from_nanos(Nanos(reading)).since(start))
     }
 
-    /// Measures the memory of a VMM, the only process of its program, without its idle guest's.
+    /// Measures a VMM's memory, without its idle guest's. The VMM is the only process of its program.
     pub fn memory_alone(&self, guest: IdleGuest) -> Result<VmmMemory, BenchError> {
         self.start(guest, GUEST_MEMORY)?.measure_memory()
     }

@@ -1,6 +1,6 @@
 //! The cost of a port exit: our exit loop compared with a bare `KVM_RUN` loop and the same guest.
 //!
-//! Both are computed from the guest's own count of exits. Another thread reads it twice and sleeps
+//! Both costs come from the guest's own count of exits. Another thread reads it twice and sleeps
 //! in between, so that only the loop differs.
 
 use std::{

@@ -2,11 +2,11 @@
 //! memory without the guest's, and cost of a port exit.
 //!
 //! A round measures each once (exits three times). Rounds are repeated, so that slow changes of the
-//! host affect all figures alike. A first round is discarded, because it warms the page cache.
+//! host affect all figures alike. A first round warms the page cache and is discarded.
 //!
-//! Memory is read while a guest is idle, in two situations: for a VMM that is the only process of
-//! its program, so that no page is shared, and for the last of ten VMMs, which share the program's
-//! pages. Both run a copy of the program's file, because this process maps the file itself.
+//! Memory is read while a guest is idle, in two situations: for a VMM that is the only process of its program, so
+//! that no page is shared, and for the last of ten VMMs, which share the program's pages (with Linux guests only
+//! after the last round). Both run a copy of the program's file, because this process maps the file itself.
 
 mod children;
 pub mod exits;
@@ -84,7 +84,7 @@ pub enum BenchError {
     /// The thread that measures exits cannot be confined.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// The payload counted no exits.
+    /// The payload caused no exits in time.
     #[error("the guest caused no VM exits")]
     NoExits,
     /// The CPU to measure on is invalid.

@@ -90,7 +90,7 @@ fn sample(
         return Err(HyperError::NoProgress("its VM ended".into()));
     }
     shared.stop()?;
-    // Lets the current operation end. If it halts for good, it leaves the oldest sample in place.
+    // Lets the current operation end. An operation that halts forever leaves the oldest sample in place.
     thread::sleep(POLL);
     let samples = shared.samples()?;
     let operations = shared.slots(vcpus)?.first().map_or(0, |slot| slot.operations);

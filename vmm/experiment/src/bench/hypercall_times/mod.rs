@@ -125,7 +125,7 @@ impl HyperCase {
 pub struct RoundFigures {
     /// Samples, in nanoseconds.
     pub samples: Vec<u64>,
-    /// Operations by vCPU 0 since its start.
+    /// Operations by vCPU 0 or the measuring thread.
     pub operations: u64,
     /// The VMM's counts, summed over the vCPUs.
     pub vmm: Counts,

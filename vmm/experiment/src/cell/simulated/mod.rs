@@ -41,7 +41,7 @@ const MAX_FILE: ByteSize = ByteSize(128 << 10);
 /// Errors when simulating a point.
 #[derive(Debug, Error)]
 pub enum SimCellError {
-    /// There is no machine file of this host.
+    /// This host has no readable machine file.
     #[error("machine this: this host has not been measured: run `pvticket sim calibrate`")]
     NotCalibrated,
     /// The machine file cannot be read.

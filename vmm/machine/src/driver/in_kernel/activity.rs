@@ -84,7 +84,7 @@ mod tests {
     const LOCK: LockId = LockId(0xffff_8880_0000_1000);
     const AT: Nanos = Nanos(100);
 
-    /// Returns a lock's word that serves `head` and has `tail` as the next ticket to draw.
+    /// Returns a lock word that serves `head` and has `tail` as the next ticket to draw.
     const fn word(head: u16, tail: u16) -> Option<u32> {
         Some(head as u32 | (tail as u32) << 16)
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct BpfReport {
     /// Number of ended slices, as counted by the kernel.
     pub turns: u64,
-    /// Ended slices missing in the counts by reason below because the ring buffer was full.
+    /// Ended slices missing from the counts by reason below because the ring buffer was full.
     pub lost: u64,
     /// Other lost records: starts of slices, and samples of running vCPUs.
     pub lost_others: u64,

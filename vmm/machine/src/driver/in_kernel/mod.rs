@@ -1,4 +1,4 @@
-//! The BPF driver: a scheduler in the host's kernel that reads the telemetry page shared with the guests.
+//! The BPF driver: a scheduler in the host's kernel that reads the telemetry pages shared with the guests.
 //! The vCPU threads enrol and then run freely, without signals and without exits at the end of a slice. A
 //! halted vCPU sleeps on its latch, which the kernel observes.
 

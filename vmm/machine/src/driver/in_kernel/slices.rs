@@ -32,7 +32,7 @@ pub(super) struct SliceAccount {
     accounting: Accounting,
     /// By vCPU, the start of its current slice.
     running: Box<[Option<Nanos>]>,
-    /// By vCPU, the start of its wait for a slot, if its last slice ended without a halt.
+    /// By vCPU, the start of its wait for a slot, if its last slice left it runnable.
     waiting: Box<[Option<Nanos>]>,
     /// By slot, the end of its last slice, until a new one begins.
     vacated: Box<[Option<Nanos>]>,

@@ -39,9 +39,9 @@ pub(in crate::driver) trait LineView {
     /// The state and the ticket of the vCPU's wait.
     fn wait(&self) -> (Wait, u16);
     fn wait_lock(&self) -> LockId;
-    /// The word of `lock`, the lock read as awaited.
+    /// The word of `lock`, read by `wait_lock`.
     fn wait_word(&self, lock: LockId) -> Option<u32>;
-    /// The value of the gate where the vCPU waits for a lock without a head. None without a readable gate.
+    /// The gate: the 16-bit word that a waiter for a lock without a head polls. None if unreadable.
     fn gate(&self) -> Option<u16>;
     /// Whether the vCPU, a waiter for a queued lock, is the head of the queue according to its predecessor.
     fn is_queue_head(&self) -> bool;
@@ -100,8 +100,8 @@ fn place_by_gate(line: &impl LineView, lock: LockId, name: u16) -> (u16, Option<
     (rank.ticket(), releases)
 }
 
-/// Returns the `held` locks of a vCPU that are still held. A preemption may fall between the release of the
-/// innermost lock and the store that publishes it.
+/// Returns the activity of a vCPU whose line shows `held` locks; None if all are released. A preemption may
+/// fall between the release of the innermost lock and the store that publishes it.
 pub(super) fn holding(line: &impl LineView, held: u32) -> Option<LockActivity> {
     let depth = held.checked_sub(1)?;
     let ix = usize::try_from(depth).unwrap_or(usize::MAX);
@@ -133,7 +133,7 @@ fn still_held(line: &impl LineView, depth: usize) -> Option<LockId> {
     line.held_word(depth, name).is_none_or(is_held).then_some(address_of(name))
 }
 
-/// Returns the lock's address without the marks of its kind.
+/// Returns the lock's address without the tag bits of its kind.
 fn address_of(name: LockId) -> LockId {
     queued_lock::address(name).unwrap_or(name)
 }

@@ -115,8 +115,8 @@ impl TelemetryView {
     /// Infers the ticket drawn by a stopped vCPU: a drawn ticket that no other vCPU claims.
     ///
     /// A processor takes an interrupt right after the locked instruction that draws the ticket, before the
-    /// stores that publish it, so stops cluster there. None if another vCPU is also drawing or acquiring at
-    /// this moment.
+    /// stores that publish it, so stops cluster there. None if unknown, for example because another vCPU is
+    /// drawing or acquiring.
     fn drawn(
         &self,
         lock: LockId,
@@ -163,7 +163,7 @@ impl TelemetryView {
     }
 
     /// Converts a TSC value in the vCPU's line to the clock that shows `now`. None if it is in the future or
-    /// more than an hour ago, because the guest may write any value.
+    /// an hour or more ago, because the guest may write any value.
     fn load_time(&self, vcpu: VcpuId, offset: usize, now: Nanos) -> Option<Nanos> {
         self.time_of(vcpu, self.load(vcpu, offset), now)
     }
@@ -201,8 +201,8 @@ impl TelemetryView {
         self.store(vcpu, offset_of!(Line, yield_wanted), 1u32);
     }
 
-    /// Publishes to the other vCPUs whether this vCPU is off its CPU, and how many vCPUs without a CPU [others wait
-    /// for](LockActivity::is_critical). Called by one thread at a time, while the vCPU is outside the guest.
+    /// Publishes to other vCPUs whether this vCPU is off its CPU, and the number of vCPUs without a CPU that are
+    /// [critical](LockActivity::is_critical). Called by one thread at a time, while the vCPU is outside the guest.
     pub fn set_off_cpu(&self, vcpu: VcpuId, off: bool) {
         self.store(vcpu, offset_of!(Line, off_cpu), u32::from(off));
         // The start time of the wait does not matter.
@@ -217,7 +217,7 @@ impl TelemetryView {
         let _ = self.memory.store(count, GuestAddress(at), Relaxed);
     }
 
-    /// Publishes the end of its slice to the vCPU. `None` if unknown.
+    /// Publishes to the vCPU the end of its slice. `None` if unknown.
     pub fn set_slice_end(&self, vcpu: VcpuId, end: Option<Nanos>, now: Nanos) {
         let Some(clock) = self.clocks.get(vcpu.0 as usize) else { return };
         let at = |end: Nanos| clock.after(end.since(now), tsc::read()).max(1);

@@ -1,7 +1,7 @@
 //! vCPUs stopped while acquiring a queued lock or waiting for one.
 //!
 //! A processor takes an interrupt right after a locked instruction, before the stores that publish its
-//! effect. Stops cluster there. The effect then follows from the lock's word and the other vCPUs' lines.
+//! effect. Stops cluster there. The effect then follows from the lock word and the other vCPUs' lines.
 
 use std::{mem::offset_of, sync::atomic::Ordering::Acquire};
 

@@ -135,7 +135,7 @@ impl ObservedKernel {
     }
 }
 
-/// Returns the activity of a vCPU that does not wait for a lock.
+/// Returns the activity of a vCPU that is not known to wait for a lock.
 fn idle_activity(symbols: &KernelSymbols, cpu: &impl StoppedCpu) -> LockActivity {
     if cpu.is_in_hlt() {
         return LockActivity::Free;

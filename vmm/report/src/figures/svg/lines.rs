@@ -8,7 +8,7 @@ const TOP: f64 = 30.0;
 const BOTTOM: f64 = 44.0;
 /// Minimum distance between direct labels.
 const LABEL: f64 = 16.0;
-/// Distance between the markers of two series at the same position.
+/// Maximum distance between the markers of two series at the same position.
 const DODGE: f64 = 14.0;
 
 /// Positions of the axes in user units.
@@ -67,7 +67,7 @@ fn height(plot: &Lines, frame: &Frame, value: f64) -> f64 {
     frame.bottom - plot.y.position(value) * (frame.bottom - frame.top)
 }
 
-/// Draws a series. Returns the y coordinate of its last mark.
+/// Draws a series. Returns the y coordinate of its last marker.
 fn draw_series(
     scene: &mut Scene,
     plot: &Lines,

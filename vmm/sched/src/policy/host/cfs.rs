@@ -18,8 +18,8 @@ use base::units::Nanos;
 ///   `wakeup_granularity` (`check_preempt_wakeup`), and then becomes its CPU's next buddy. A new vCPU is
 ///   placed a slice ahead (`START_DEBIT`).
 /// * Buddies (`pick_next_entity`): the vCPU that has yielded is skipped. The next buddy runs first or,
-///   with 8 or more vCPUs on the CPU, the last buddy, which is the vCPU preempted last. A buddy must not
-///   be ahead of the least virtual runtime by more than `wakeup_granularity`.
+///   with `sched_nr_latency` or more vCPUs on the CPU, the last buddy, which is the vCPU preempted
+///   last. A buddy must not be ahead of the least virtual runtime by more than `wakeup_granularity`.
 #[derive(Debug)]
 pub(in super::super) struct Cfs {
     latency: Nanos,

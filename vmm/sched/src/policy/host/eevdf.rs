@@ -14,7 +14,7 @@ use base::units::Nanos;
 ///   own. It is eligible if its lag is not negative (`entity_eligible`). Each vCPU requests a base
 ///   slice, and its deadline is the end of that slice in virtual time (`update_deadline`).
 /// * A picked vCPU keeps the CPU until its slice ends, or until it is no longer eligible and another
-///   vCPU wakes (`RUN_TO_PARITY`). The tick detects the end of a slice.
+///   vCPU wakes (`RUN_TO_PARITY`). A tick or wakeup detects the end of a slice.
 /// * A vCPU that wakes has the lag it went to sleep with (`PLACE_LAG`), at most two slices or a tick
 ///   (`update_entity_lag`), and preempts if it would be picked. A vCPU that goes to sleep with
 ///   negative lag stays in the average until the lag has passed (`DELAY_DEQUEUE`, `DELAY_ZERO`).

@@ -89,7 +89,7 @@ trait QueueOrder: Debug + Send {
     /// Handles the tick, which may set `need_resched`.
     fn tick(&self, _: &mut Queues, _cpu: usize) {}
 
-    /// Handles the wakeup of `woken` in this CPU's queue, which may set `need_resched`.
+    /// Handles the arrival of `woken` in this CPU's queue, which may set `need_resched`.
     fn check_preempt(&self, queues: &mut Queues, cpu: usize, woken: VcpuIndex);
 
     /// Picks the vCPU to run, the current vCPU or a waiting one.
@@ -118,7 +118,7 @@ pub(super) struct HostScheduler {
 
 /// Ticks of 4 ms, per CPU, between two balancings of a busy CPU.
 const BALANCE_TICKS: u64 = 4;
-/// Maximum number of CPUs in this product.
+/// Maximum number of CPUs to multiply by.
 const BALANCE_CPUS: u64 = 10;
 
 impl HostScheduler {
@@ -236,7 +236,7 @@ impl HostScheduler {
     /// Lets an idle CPU take a vCPU that waits elsewhere.
     fn pull(&mut self, cpu: usize, view: &View<'_>) -> Option<VcpuIndex> {
         let queues = &self.queues;
-        // The only vCPU of a CPU that is about to pick it stays there.
+        // A CPU that is about to pick its only vCPU keeps it.
         let can_give = |from: &usize| queues.runnable(*from).nth(1).is_some();
         let from = (0..queues.cpus.len()).filter(can_give);
         let from = from.max_by_key(|from| (queues.load(*from), usize::MAX - from))?;

@@ -235,7 +235,7 @@ fn busy_cpus_balance_their_loads() {
         let runtimes: Vec<u64> = [0, 2, 4, 6, 7].map(|v| end[v] - begin[v]).to_vec();
         let total: u64 = runtimes.iter().sum();
         // An even share is two fifths of a CPU each. Whole vCPUs come closest to it with three on
-        // one CPU and two on the other, and they change places.
+        // one CPU and two on the other, which alternate.
         assert!(runtimes.iter().all(|time| *time * 100 / total >= 15), "{policy}: {runtimes:?}");
     }
 }

@@ -28,7 +28,7 @@ struct ExportedRun<'a> {
     #[serde(flatten)]
     run: &'a RunLine,
     sessions: &'a [SessionLine],
-    /// In the order in which they ended.
+    /// In the order they ended.
     lines: &'a [CellLine],
 }
 

@@ -34,7 +34,7 @@ fn set_wait(lines: &TelemetryView, vcpu: VcpuId, lock: u64, word: u32) {
     lines.store(vcpu, offset_of!(Line, wait), word);
 }
 
-/// Returns the activity of the stopped vCPU, by the lines of three vCPUs.
+/// Returns the activity of the stopped vCPU, from the lines of three vCPUs.
 fn stopped(lines: &TelemetryView) -> LockActivity {
     lines.stopped(VCPU, (0..3).map(VcpuId), Nanos(5))
 }
@@ -245,7 +245,7 @@ fn outer_locks_are_named_while_they_are_held() {
     lines.memory.store(6_u16, GuestAddress(AT[2]), Relaxed).unwrap();
     let outer = [names(AT[0]), None, None];
     assert_eq!(activity(3), LockActivity::HoldingSeveral { lock: names(AT[1]), depth: 2, outer });
-    // A lock in the middle is being removed from the line.
+    // The outer lock is being removed from the line.
     lines.store(VCPU, offset_of!(Line, held_lock), 0_u64);
     assert_eq!(activity(2), LockActivity::Holding { lock: names(AT[1]), depth: 2 });
 }

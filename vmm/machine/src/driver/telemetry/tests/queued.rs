@@ -116,7 +116,7 @@ fn unclaimed_lock_belongs_to_the_stopped_vcpu() {
     set_word(&lines, 0);
     assert_eq!(lines.stopped(peer, (0..3).map(VcpuId), Nanos(5)), LockActivity::Free);
 
-    // Waiters: a pending waiter whose bit is cleared, and the head of a PV queue.
+    // Waiters: a pending waiter whose bit is cleared, and the head of a (PV) queue.
     lines.store(peer, offset_of!(Line, held), 0_u32);
     lines.store(third, offset_of!(Line, wait), 0_u32);
     for (rank, word) in [(QUEUED_PENDING, 1), (QUEUED_PV_HEAD, 0x4_0001), (QUEUED_HEAD, 1)] {
