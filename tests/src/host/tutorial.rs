@@ -28,11 +28,13 @@ fn commands(block: &str) -> Vec<(&str, Vec<&str>)> {
 
 /// Returns the words of a line that all hosts share: no figures, no units, and only the key of a value.
 fn words(line: &str) -> Vec<&str> {
+    // Rows of tables are indented, and their gaps depend on the figures.
+    let is_fact = !line.starts_with(' ');
     let line = line.trim();
     let columns: Vec<&str> =
         line.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
     let key = match columns[..] {
-        [key, _] if key.starts_with(char::is_alphabetic) => Some(key),
+        [key, _] if is_fact && key.starts_with(char::is_alphabetic) => Some(key),
         _ => line.split_once(": ").map(|(key, _)| key).filter(|key| !key.contains(' ')),
     };
     let words = key.unwrap_or(line).split_whitespace();
