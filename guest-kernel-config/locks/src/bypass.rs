@@ -19,17 +19,23 @@ pub enum Bypass {
     /// This factor times `n - 1`, once the waiter has joined the queue: newcomers, or waiters that
     /// came later, are served between the CPUs ahead of it.
     TimesFromQueue(u32),
+    /// `n - 1`, once the waiter has joined the queue, if from then on it runs and does not yield.
+    /// Otherwise no bound.
+    WhileRunning,
+    /// The present holder, once the waiter spins as the head of the queue and has kept newcomers out,
+    /// until it loses its CPU or is about to halt. Otherwise no bound.
+    WhileHead,
     /// No bound, by design: later arrivals may be faster every time.
     Unbounded,
 }
 
 impl Bypass {
-    /// The bound for `cpus` CPUs; `None` if unbounded.
+    /// The bound for `cpus` CPUs; `None` if unbounded, at least for a waiter that does not run.
     pub const fn bound(self, cpus: u32) -> Option<u32> {
         match self {
             Self::FromCall | Self::FromQueue => Some(cpus.saturating_sub(1)),
             Self::TimesFromQueue(times) => Some(times * cpus.saturating_sub(1)),
-            Self::Unbounded => None,
+            Self::WhileRunning | Self::WhileHead | Self::Unbounded => None,
         }
     }
 }
@@ -41,6 +47,12 @@ impl fmt::Display for Bypass {
             Self::FromQueue => f.write_str("at most n-1 others before a waiter in the queue"),
             Self::TimesFromQueue(times) => {
                 write!(f, "at most {times}(n-1) others before a waiter in the queue")
+            }
+            Self::WhileRunning => f.write_str(
+                "at most n-1 others before a waiter in the queue that runs all the time",
+            ),
+            Self::WhileHead => {
+                f.write_str("no others before a head of the queue that spins, except the holder")
             }
             Self::Unbounded => f.write_str("any number of others before a waiter, by design"),
         }
@@ -56,6 +68,8 @@ mod tests {
         assert_eq!(Bypass::FromCall.bound(4), Some(3));
         assert_eq!(Bypass::FromQueue.bound(0), Some(0));
         assert_eq!(Bypass::TimesFromQueue(2).bound(4), Some(6));
-        assert_eq!(Bypass::Unbounded.bound(4), None);
+        for conditional in [Bypass::WhileRunning, Bypass::WhileHead, Bypass::Unbounded] {
+            assert_eq!(conditional.bound(4), None);
+        }
     }
 }

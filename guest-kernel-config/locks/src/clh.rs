@@ -116,13 +116,15 @@ impl Ticketless for ClhLock {
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let node = NodeId::parse(self.node.load(Ordering::Relaxed));
         let name = node.map_or(ALONE, NodeId::name);
-        // A free lock has no node; a CPU that joins now stores its own.
-        if node.is_some() && self.tail.load(Ordering::Relaxed) == name {
+        // Any other value is a waiter's, and stays until this CPU has released its node.
+        let is_last = self.tail.load(Ordering::Relaxed) == name;
+        // A waiter stores its own node.
+        if node.is_some() && is_last {
             self.node.store(ALONE, Ordering::Relaxed);
         }
         // From here on the lock may be freed memory, unless a CPU waits at it.
-        let is_free =
-            self.tail.compare_exchange(name, FREE, Ordering::Release, Ordering::Relaxed).is_ok();
+        let free = || self.tail.compare_exchange(name, FREE, Ordering::Release, Ordering::Relaxed);
+        let is_free = is_last && free().is_ok();
         match node {
             Some(node) if is_free => cpu.waiters.clh_nodes.give_back(node),
             Some(node) => cpu.waiters.clh_nodes.release(node),

@@ -7,25 +7,25 @@ use crate::node::{Gate, NodeId, Nodes};
 use crate::sync::{AtomicU16, Ordering};
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Limit on consecutive handovers that pass over a waiter that came earlier. The cache lines of the lock
-/// and of its data move to another socket once in this many handovers.
-const MAX_LOCAL: u16 = 64;
+/// Limit on consecutive handovers that pass over a waiter that came earlier (paper: `THRESHOLD`, 0xffff). The cache lines
+/// of the lock and of its data move to another socket once in this many handovers.
+const MAX_LOCAL: u16 = 0xffff;
 
 /// The compact NUMA-aware lock: D. Dice and A. Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), which
-/// is also the version proposed for Linux.
+/// was also proposed for Linux (with a limit of 10 ms).
 ///
 /// An [`McsLock`](crate::McsLock) that is handed to a waiter on the holder's socket ([`Pv::socket`]), if
 /// there is one:
 ///
 /// - A CPU that gets the lock chooses its successor: the first waiter in the queue on its socket. The
 ///   waiters ahead of the successor are set aside, in order.
-/// - If no waiter is on its socket, or after 64 consecutive choices that passed over a waiter, the
+/// - If no waiter is on its socket, or after 65 535 consecutive choices that passed over a waiter, the
 ///   waiters set aside return to the front of the queue, and the first of them is next.
 ///
-/// In the paper the holder chooses at its release, and returns the other waiters at random. Here a
-/// waiter may be passed over 64 times for each CPU ahead of it, and 64 times at the front:
-/// `65 * (n - 1)`. A preempted waiter blocks the lock as in an [`McsLock`](crate::McsLock). Supports as
-/// many CPUs as [`QueuedLock`](crate::QueuedLock).
+/// In the paper the holder chooses at its release, and returns the other waiters with a probability of 1/65 536. Here a
+/// waiter may be passed over 65 535 times for each CPU ahead of it, and as often at the front: `65 536 * (n - 1)`. A
+/// preempted waiter blocks the lock as in an [`McsLock`](crate::McsLock). Supports as many CPUs as
+/// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
 pub struct CnaLock {
@@ -55,6 +55,7 @@ impl CnaLock {
         let (tail, next) = aside.map_or((ALONE, 0), |(first, last)| (last.name(), first.name()));
         let Some(first) = self.queue.next_or_last(cpu, me, tail, next) else {
             // The waiters set aside are the queue.
+            self.local_handovers.store(0, Ordering::Relaxed);
             return self.set_aside(None);
         };
         let may_pass = aside.is_none() || self.local_handovers.load(Ordering::Relaxed) < MAX_LOCAL;
@@ -216,7 +217,7 @@ mod tests {
         for (id, socket) in [(1, 7), (9, 8), (2, 7)] {
             stage.join(id, socket);
         }
-        let (mut holder, mut others) = (0, 0);
+        let (mut holder, mut others) = (0, 0u32);
         loop {
             let next = stage.hand_over(holder).expect("three wait");
             if next == 9 {
@@ -227,7 +228,7 @@ mod tests {
             holder = next;
         }
         // CPU 1 was ahead of it.
-        assert_eq!(others, 1 + MAX_LOCAL);
+        assert_eq!(others, 1 + u32::from(MAX_LOCAL));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::acquire::Ticketless;
 use crate::halt::{self, Waits};
 use crate::held::Held;
+use crate::node::NodeId;
 use crate::queue::Queue;
 use crate::wait::LockKey;
 use crate::watch::Spins;
@@ -15,12 +16,12 @@ use crate::{Bypass, Cpu, Pv, Release, Watch, settle};
 /// - An arriving CPU takes a free word, whether or not others wait.
 /// - While no such CPU is preempted ([`Pv::is_critical_off`]), a CPU that cannot take the word queues at
 ///   its own node, and the head of the queue polls the word.
-/// - Once such a CPU is preempted, all waiters check the word, and halt if it is held. A release lets in
-///   the CPU that has halted longest, if any, which then polls the word like a newcomer.
+/// - Once such a CPU is preempted, all waiters leave the queue, and halt if the word is held. A release lets in
+///   the CPU that has halted longest, if any, which then competes like a newcomer.
 ///
-/// A CPU that takes the word leaves the queue from any position. So a preempted holder or next waiter
-/// costs the waiters no more than their halts. A CPU that becomes next in line while it is preempted
-/// delays the waiters behind it in the queue, but no newcomers, until another such CPU is preempted.
+/// A waiter behind the head leaves its node in the queue, to be passed over. Until then it queues no more. So a
+/// preempted holder or next waiter costs the waiters no more than their halts. A CPU that becomes next in line while
+/// it is preempted delays the waiters behind it in the queue, but no newcomers, until another such CPU is preempted.
 /// Bypasses are unbounded, by design. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 ///
 /// Without PV no CPU halts, and waiters spin.
@@ -59,6 +60,26 @@ impl FlexGuardLock {
             spins.spin(cpu.pv, u32::MAX);
         }
     }
+
+    /// Queues, and polls the word as the head. Returns whether the caller has taken the word; otherwise it must halt.
+    fn queue_or_block<P: Pv, W: Watch>(
+        &self,
+        cpu: &Cpu<'_, P, W>,
+        me: NodeId,
+        spins: &mut Spins,
+    ) -> bool {
+        let nodes = &cpu.waiters.nodes;
+        self.queue.join(nodes, me);
+        cpu.watch.queued(self.key().address(), Some(nodes.position(me)));
+        spins.until(cpu, None, || nodes.is_head(me) || Self::must_halt(cpu));
+        if !nodes.is_head(me) && nodes.abandon(me) {
+            nodes.free(me);
+            return false;
+        }
+        let is_taken = self.take_or_block(cpu, spins);
+        self.queue.pass_head_over(nodes, me, || cpu.pv.spin_hint());
+        is_taken
+    }
 }
 
 impl Ticketless for FlexGuardLock {
@@ -76,26 +97,26 @@ impl Ticketless for FlexGuardLock {
         settle(cpu);
         let nodes = &cpu.waiters.nodes;
         let mut spins = Spins::new(&cpu.watch);
-        let node = if Self::must_halt(cpu) { None } else { nodes.alloc(cpu.id) };
-        let position = node.map(|me| nodes.position(me));
-        let is_behind = node.is_some_and(|me| self.queue.join_linked(nodes, me));
-        cpu.watch.queued(self.key().address(), position);
-        if let Some(me) = node.filter(|_| is_behind) {
-            spins.until(cpu, None, || nodes.is_head(me) || Self::must_halt(cpu));
-        }
         let mut has_halted = false;
-        while !self.take_or_block(cpu, &mut spins) {
+        loop {
+            let node = if Self::must_halt(cpu) { None } else { nodes.alloc(cpu.id) };
+            let is_taken = match node {
+                Some(me) => self.queue_or_block(cpu, me, &mut spins),
+                None => {
+                    cpu.watch.queued(self.key().address(), None);
+                    self.take_or_block(cpu, &mut spins)
+                }
+            };
+            if is_taken {
+                break;
+            }
             // A full barrier after the record: the release sees the flag, and then the record.
             waits.wait_throttled(cpu, self.key(), || self.held.request_kick());
             has_halted = true;
-            cpu.watch.queued(self.key().address(), position);
         }
         if has_halted {
-            // The release that let this CPU in has cleared the flag, and others may wait outside.
+            // The release that let this CPU in has used up the flag, and others may be halted.
             self.held.request_own_kick();
-        }
-        if let Some(me) = node {
-            self.queue.remove(nodes, me, || cpu.pv.spin_hint());
         }
     }
 

@@ -44,13 +44,23 @@ impl Held {
         self.take_without(HELD | RESERVED)
     }
 
-    /// Reads first: a held word is not written, and stays shared in the caches that poll it.
+    /// Like [`Held::take`], for the head of a queue: gives up its reservation.
+    pub(crate) fn take_reserved(&self) -> bool {
+        self.change_without(HELD, |word| word & !RESERVED | HELD)
+    }
+
     #[inline]
     fn take_without(&self, forbidden: u16) -> bool {
+        self.change_without(forbidden, |word| word | HELD)
+    }
+
+    /// Reads first: a held word is not written, and stays shared in the caches that poll it.
+    #[inline]
+    fn change_without(&self, forbidden: u16, change: impl Fn(u16) -> u16) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & forbidden == 0 {
-            let taken =
-                self.0.compare_exchange(word, word | HELD, Ordering::Acquire, Ordering::Relaxed);
+            let next = change(word);
+            let taken = self.0.compare_exchange(word, next, Ordering::Acquire, Ordering::Relaxed);
             match taken {
                 Ok(_) => return true,
                 Err(now) => word = now,
@@ -73,28 +83,31 @@ impl Held {
         self.0.fetch_or(AWAITED, Ordering::Relaxed);
     }
 
-    /// Asks the holder to kick at its release, and gives up a reservation; `false` if the lock is
-    /// not held. Release and acquire as in [`Held::take_or_request_kick`].
-    pub(crate) fn unreserve_and_request_kick(&self) -> bool {
-        let mut word = self.0.load(Ordering::Relaxed);
-        loop {
-            let next = (word | AWAITED) & !RESERVED;
-            match self.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return word & HELD != 0,
-                Err(now) => word = now,
-            }
-        }
-    }
-
     /// Asks the holder to kick at its release. Returns `false` if the lock is not held.
     pub(crate) fn request_kick(&self) -> bool {
         self.0.fetch_or(AWAITED, Ordering::AcqRel) & HELD != 0
     }
 
-    /// Reserves the lock for the caller: only [`Held::take`] can get it. Relaxed: it publishes
+    /// Whether a requested kick is still to come. Release, for the caller's record; acquire, for the writes of the
+    /// CPU that has released the lock.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.0.fetch_or(0, Ordering::AcqRel) & AWAITED != 0
+    }
+
+    /// Reserves the lock for the caller: [`Held::take_unreserved`] fails. Relaxed: it publishes
     /// nothing, and the modification order of this word is enough.
     pub(crate) fn reserve(&self) {
         self.0.fetch_or(RESERVED, Ordering::Relaxed);
+    }
+
+    /// Gives up a reservation.
+    pub(crate) fn unreserve(&self) {
+        self.0.fetch_and(!RESERVED, Ordering::Relaxed);
+    }
+
+    /// Whether the lock is reserved. Relaxed: a hint.
+    pub(crate) fn is_reserved(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & RESERVED != 0
     }
 
     /// Clears all requests, the holder's own and others'. Called by the holder. Relaxed: they take
@@ -159,12 +172,14 @@ mod tests {
         assert!(!held.take_unreserved());
         assert!(held.take());
         assert!(!held.release_reserved());
-        assert!(!held.take_unreserved(), "it is kept over a release");
-        assert!(!held.unreserve_and_request_kick(), "it is not held");
+        assert!(!held.take_unreserved() && held.is_reserved(), "it is kept over a release");
+        assert!(held.take_reserved());
+        assert!(!held.is_reserved(), "given up with the lock taken");
+        assert!(!held.take_or_request_kick() && held.is_awaited());
+        assert!(held.release_reserved());
+        assert!(!held.is_awaited());
         assert!(held.take_unreserved());
-        assert!(held.release_reserved(), "awaited all the same");
-        assert!(held.take_unreserved());
-        assert!(!held.release_reserved(), "and no longer");
+        assert!(!held.release_reserved(), "awaited no longer");
     }
 
     #[test]

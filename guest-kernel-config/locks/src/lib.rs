@@ -7,7 +7,7 @@
 //! - [`TestAndSetLock`], [`PreemptableTicketLock`], [`PvPreemptableTicketLock`], [`QueuedLock`],
 //!   [`UnfairQueuedLock`], [`PvQueuedLock`];
 //! - [`McsLock`], [`ClhLock`], [`TwaLock`] and [`ReciprocatingLock`], from the literature;
-//! - [`OwnerConferLock`] and [`OwnerYieldLock`], whose waiters yield to a preempted holder;
+//! - [`OwnerConferLock`], [`OwnerConferClassicLock`] and [`OwnerYieldLock`], whose waiters yield to a preempted holder;
 //! - [`FlexGuardLock`], whose waiters halt while any holder or next in line is preempted;
 //! - [`McsTpLock`], whose waiters publish that they are running;
 //! - [`SliceAwareLock`], whose CPUs queue only with enough of their slice left;
@@ -85,7 +85,7 @@ pub use limits::TooManyCpus;
 pub use mcs::McsLock;
 pub use mcs_tp::McsTpLock;
 pub use native::{NativeTicketLock, NativeTickets, SmallNativeTicketLock};
-pub use owner_confer::OwnerConferLock;
+pub use owner_confer::{OwnerConferClassicLock, OwnerConferLock};
 pub use owner_yield::OwnerYieldLock;
 pub use position::Position;
 pub use preemptable::{PreemptableTicketLock, PreemptableTickets, PvPreemptableTicketLock};
@@ -137,6 +137,7 @@ pub trait Pv {
     fn unlock_kick(&self, cpu: usize);
 
     /// Kicks `cpu`, then halts. For machines that can do both in one call.
+    #[track_caller]
     fn kick_and_halt(&self, cpu: usize, ticket: u16) {
         self.unlock_kick(cpu);
         self.lock_spinning(ticket);

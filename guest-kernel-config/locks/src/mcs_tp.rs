@@ -12,12 +12,16 @@ use crate::{Bypass, Cpu, Pv, Watch, settle};
 /// an open gate ([`crate::Position`]).
 const SKIPPED: Gate = Gate(1);
 
-/// Spin iterations of a waiter between two of its timestamps.
+/// Spin iterations of a waiter between two of its timestamps. The paper has one in each; more are cheaper to simulate,
+/// and these take less than half of [`STALE_TICKS`] even if a PAUSE takes 140 cycles.
 const STAMP_EVERY: u32 = 64;
 /// A waiter whose last timestamp is older than this, in [`Pv::ticks`], is assumed to be preempted: about
-/// 50 us, ten times as long as 64 spin iterations take.
-const STALE_TICKS: u64 = 125_000;
-/// A holder that has had the lock for longer, in [`Pv::ticks`], is assumed to be preempted: about 10 us.
+/// 10 us (`UPDATE_DELAY` of the authors' and RCL's code).
+const STALE_TICKS: u64 = 25_000;
+/// Time that a waiter spins before it yields, and between two yields: about 50 us (`PATIENCE`).
+const PATIENCE_TICKS: u64 = 125_000;
+/// A holder that has had the lock for longer than this, about 10 us, is assumed to be preempted. (`MAX_CS_TIME`: an upper
+/// bound on a critical section, 10 ms in RCL's code for its applications.)
 const LONG_HOLD_TICKS: u64 = 25_000;
 
 /// [`McsLock`](crate::McsLock) that infers from timestamps which CPUs are preempted: after B. He,
@@ -26,11 +30,11 @@ const LONG_HOLD_TICKS: u64 = 25_000;
 ///
 /// - A waiter writes the time into its node every 64 spin iterations. A releasing holder passes over nodes
 ///   with an old time: their CPUs queue again once they run. If all times are old, it frees the lock.
-/// - A holder writes its acquisition time. A waiter donates its slice to a holder that has had the lock
-///   for long ([`Pv::yield_to`]); the paper's threads yield to any other thread.
+/// - A holder records its successor and the time. Every 50 us, a waiter donates its slice to a holder that has had the
+///   lock for long ([`Pv::yield_to`]), and is passed over until it runs again; the paper's threads yield to any thread.
 ///
-/// The host is not asked about preemptions: both are guesses. So there is no bound on bypasses: a CPU is
-/// passed over as often as it is preempted in line. Supports as many CPUs as
+/// The host is not asked about preemptions: both are guesses. So there is no bound on bypasses of a CPU that is
+/// preempted or yields in line: it may be passed over each time. Supports as many CPUs as
 /// [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(8))]
@@ -48,10 +52,15 @@ impl McsTpLock {
         Self { queue: HandedQueue::new(), owner: AtomicU16::new(0), since: AtomicU64::new(0) }
     }
 
+    /// Records the calling CPU as the holder, from now on.
     #[inline]
     fn set_owner<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) {
-        self.since.store(cpu.pv.ticks(), Ordering::Relaxed);
-        self.owner.store(cpu.id as u16 + 1, Ordering::Relaxed);
+        self.record(cpu.id, cpu.pv.ticks());
+    }
+
+    fn record(&self, owner: usize, now: u64) {
+        self.since.store(now, Ordering::Relaxed);
+        self.owner.store(owner as u16 + 1, Ordering::Relaxed);
     }
 
     /// Queues once. Returns whether the CPU of `me` got the lock; otherwise it was passed over.
@@ -76,7 +85,7 @@ impl McsTpLock {
     /// Spins until the gate of `me` is no longer closed.
     fn wait_at<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, spins: &mut Spins, me: NodeId) -> Gate {
         let nodes = &cpu.waiters.nodes;
-        let mut remaining = 0;
+        let (mut remaining, mut last_yield) = (0, cpu.pv.ticks());
         loop {
             spins.count(&cpu.watch, None);
             let gate = nodes.gate(me);
@@ -86,19 +95,25 @@ impl McsTpLock {
             if remaining == 0 {
                 let now = cpu.pv.ticks();
                 nodes.stamp(me, now);
-                self.yield_to_long_holder(cpu, now);
+                if now.saturating_sub(last_yield) > PATIENCE_TICKS {
+                    self.yield_to_long_holder(cpu, me, now);
+                    last_yield = cpu.pv.ticks();
+                }
                 remaining = STAMP_EVERY;
             }
             remaining -= spins.spin(cpu.pv, remaining);
         }
     }
 
-    fn yield_to_long_holder<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, now: u64) {
+    /// Yields to a holder that has had the lock for long. Meanwhile, `me` is passed over.
+    fn yield_to_long_holder<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>, me: NodeId, now: u64) {
         let owner = usize::from(self.owner.load(Ordering::Relaxed)).checked_sub(1);
         // The time of a holder that has just got the lock may be later.
         let held = now.saturating_sub(self.since.load(Ordering::Relaxed));
         if let Some(owner) = owner.filter(|owner| *owner != cpu.id && held > LONG_HOLD_TICKS) {
+            cpu.waiters.nodes.stamp(me, 0);
             cpu.pv.yield_to(owner);
+            cpu.waiters.nodes.stamp(me, cpu.pv.ticks());
         }
     }
 
@@ -119,7 +134,7 @@ impl McsTpLock {
 
 impl Ticketless for McsTpLock {
     const FIFO: bool = false;
-    const BYPASS: Bypass = Bypass::Unbounded;
+    const BYPASS: Bypass = Bypass::WhileRunning;
 
     #[inline]
     fn take<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
@@ -151,6 +166,7 @@ impl Ticketless for McsTpLock {
     fn release<P: Pv, W: Watch>(&self, cpu: &Cpu<'_, P, W>) -> bool {
         let first = self.queue.next_or_free(|| cpu.pv.spin_hint());
         if let Some(next) = first.and_then(|first| self.first_running(cpu, first)) {
+            self.record(next.cpu(), cpu.pv.ticks());
             // From here on the lock may be freed memory.
             cpu.waiters.nodes.open(next, Gate::OPEN);
         }
@@ -190,14 +206,16 @@ mod tests {
 
     #[test]
     fn a_waiter_yields_to_a_long_holder() {
-        let stage = Stage::new(McsTpLock::new(), |stage, step| {
-            if let Step::YieldTo(holder) = step {
+        let stage = Stage::new(McsTpLock::new(), |stage, step| match step {
+            Step::YieldTo(holder) => {
                 stage.unlock(holder);
+                assert!(!stage.is_contended(), "a CPU that yields is passed over");
             }
+            _ => stage.now.set(stage.now.get() + 100),
         });
         assert!(stage.try_lock(4));
-        stage.now.set(2 + LONG_HOLD_TICKS);
         assert!(stage.lock(1).slow);
         assert_eq!(stage.yielded_to.get(), Some(4));
+        assert!(stage.now.get() > PATIENCE_TICKS);
     }
 }

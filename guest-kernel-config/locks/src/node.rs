@@ -23,6 +23,9 @@ const PLACE: u16 = 4;
 /// Larger distances are stored as this value.
 const LAST_PLACE: u16 = 8;
 
+/// The value of [`Node::hint`] while the node's CPU has left a queue that still contains the node.
+const ABANDONED: u16 = 2;
+
 /// The CPU plus one, and the index of its node. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeId(u16);
@@ -73,8 +76,8 @@ struct Node {
     previous: AtomicU16,
     /// [`HALTED`], [`HEAD`] and the [`PLACE`], or a [`Gate`].
     state: AtomicU16,
-    /// The preempted CPU that the node ahead has named, plus one; zero: none. For locks whose waiters yield.
-    named_cpu: AtomicU16,
+    /// 1: a hint from the node ahead, whose meaning depends on the lock. [`ABANDONED`].
+    hint: AtomicU16,
     /// Number of waiters, including this node's, moved ahead of an earlier waiter. For locks that move
     /// waiters.
     moved: AtomicU16,
@@ -95,8 +98,8 @@ struct CpuNodes {
 
 impl Node {
     const fn new() -> Self {
-        let [next, previous, state, named_cpu, moved] = [const { AtomicU16::new(0) }; 5];
-        Self { next, previous, state, named_cpu, moved }
+        let [next, previous, state, hint, moved] = [const { AtomicU16::new(0) }; 5];
+        Self { next, previous, state, hint, moved }
     }
 }
 
@@ -116,11 +119,11 @@ impl Nodes {
         Self([const { CpuNodes::new() }; MAX_CPUS])
     }
 
-    /// Allocates a node of `cpu`, unless all are in use.
+    /// Allocates a node of `cpu`, unless all are in use, or the next is abandoned in a queue.
     pub(crate) fn alloc(&self, cpu: usize) -> Option<NodeId> {
         let cpu_nodes = &self.0[cpu];
         let level = cpu_nodes.used.load(Ordering::Relaxed);
-        if usize::from(level) >= NESTINGS {
+        if usize::from(level) >= NESTINGS || self.is_abandoned(NodeId::new(cpu, level)) {
             return None;
         }
         // From here on a handler takes the next node. An earlier handler took this node, and has freed it.
@@ -260,25 +263,44 @@ impl Nodes {
         self.node(id).state.store(gate.0, Ordering::Release);
     }
 
-    /// Clears the CPU named to `me`, which is in no queue. For locks that name CPUs.
-    pub(crate) fn clear_name(&self, me: NodeId) {
-        self.node(me).named_cpu.store(0, Ordering::Relaxed);
-    }
-
-    /// Names a CPU, or none, to the node linked behind `me`, if any. Relaxed: a hint; the node may have been
-    /// reused since, for another lock.
-    pub(crate) fn name_behind(&self, me: NodeId, cpu: Option<usize>) {
-        let Some(next) = NodeId::parse(self.node(me).next.load(Ordering::Relaxed)) else { return };
-        let (named_cpu, name) = (&self.node(next).named_cpu, cpu.map_or(0, |cpu| cpu as u16 + 1));
+    /// Gives a hint to the node `id`, which is behind the caller's. Release, for links that the caller has changed.
+    pub(crate) fn give_hint(&self, id: NodeId) {
+        let hint = &self.node(id).hint;
         // Reads first: usually nothing changes, and the waiter keeps its cache line.
-        if named_cpu.load(Ordering::Relaxed) != name {
-            named_cpu.store(name, Ordering::Relaxed);
+        if hint.load(Ordering::Relaxed) == 0 {
+            hint.store(1, Ordering::Release);
         }
     }
 
-    /// The CPU named to `me`.
-    pub(crate) fn named_cpu(&self, me: NodeId) -> Option<usize> {
-        usize::from(self.node(me).named_cpu.load(Ordering::Relaxed)).checked_sub(1)
+    /// Whether `me` has a hint. Acquire, for the links.
+    pub(crate) fn has_hint(&self, me: NodeId) -> bool {
+        self.node(me).hint.load(Ordering::Acquire) != 0
+    }
+
+    /// Clears the hint of `me`.
+    pub(crate) fn clear_hint(&self, me: NodeId) {
+        self.node(me).hint.store(0, Ordering::Relaxed);
+    }
+
+    /// Abandons `me` in its queue: the CPU that makes it the head passes it over. Returns `false` if `me` is the head
+    /// already. Releases the node.
+    pub(crate) fn abandon(&self, me: NodeId) -> bool {
+        self.node(me).hint.store(ABANDONED, Ordering::Relaxed);
+        let is_abandoned = self.begin_halt(me);
+        if !is_abandoned {
+            self.clear_hint(me);
+        }
+        is_abandoned
+    }
+
+    /// Whether the node is abandoned in a queue. Acquire, for the accesses of the CPU that has passed it over.
+    fn is_abandoned(&self, id: NodeId) -> bool {
+        self.node(id).hint.load(Ordering::Acquire) == ABANDONED
+    }
+
+    /// Returns an abandoned node, which has left the queue, to its CPU.
+    pub(crate) fn end_abandonment(&self, id: NodeId) {
+        self.node(id).hint.store(0, Ordering::Release);
     }
 
     /// Describes the waiter at `me` in a queue whose head spins at the lock.
@@ -325,10 +347,16 @@ impl Nodes {
         self.node(id).state.fetch_or(HALTED, Ordering::AcqRel) & HEAD == 0
     }
 
-    /// Withdraws the announcement after a halt. Relaxed: a CPU that makes the node the head before may still
-    /// see it, at the cost of a kick.
-    pub(crate) fn end_halt(&self, id: NodeId) {
-        self.node(id).state.fetch_and(!HALTED, Ordering::Relaxed);
+    /// Whether the node's CPU halts or is about to. Relaxed: a hint; the node may have been reused since, for another
+    /// lock.
+    pub(crate) fn is_halted(&self, id: NodeId) -> bool {
+        self.node(id).state.load(Ordering::Relaxed) & HALTED != 0
+    }
+
+    /// Withdraws the announcement after a halt. Returns whether the node is the head. Relaxed: a CPU that makes the node
+    /// the head before may still see the announcement, at the cost of a kick.
+    pub(crate) fn end_halt(&self, id: NodeId) -> bool {
+        self.node(id).state.fetch_and(!HALTED, Ordering::Relaxed) & HEAD != 0
     }
 }
 

@@ -122,6 +122,23 @@ impl Queue {
         nodes.free(me);
     }
 
+    /// Like [`Queue::pass_head`], in a queue whose waiters may abandon their nodes.
+    pub(crate) fn pass_head_over(&self, nodes: &Nodes, me: NodeId, mut pause: impl FnMut()) {
+        let mut head = me;
+        loop {
+            let next = self.leave(nodes, head, &mut pause);
+            if head != me {
+                // From here on its CPU may use the node.
+                nodes.end_abandonment(head);
+            }
+            match next {
+                Some(next) if nodes.make_head(next) => head = next,
+                _ => break,
+            }
+        }
+        nodes.free(me);
+    }
+
     /// Like [`Queue::pass_head`], for a waiter that has taken the lock anywhere in the queue: only
     /// holders make a waiter the head, so no waiter becomes the head during the call.
     pub(crate) fn remove(&self, nodes: &Nodes, me: NodeId, pause: impl FnMut()) {

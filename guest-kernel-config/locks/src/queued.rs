@@ -10,7 +10,8 @@ use crate::{Bypass, Cpu, Pv, Watch, settle};
 
 /// A queue after Mellor-Crummey and Scott (1991) in front of a lock of four bytes: two show whether
 /// it is held, two name the last in the queue. Each CPU waits at its own node, so that a release
-/// causes a cache miss on one CPU and not on all; only the head of the queue polls the lock.
+/// causes a cache miss on one CPU and not on all; only the head of the queue polls the lock. Unlike in Linux's queued
+/// spinlocks, the second CPU queues as well: there is no pending bit.
 ///
 /// First in, first out: a CPU that finds a queue joins it. As with tickets, a preempted vCPU in the
 /// queue blocks all CPUs behind it, so the lock is for hosts that are not overcommitted. Supports

@@ -9,21 +9,22 @@ use crate::wait::LockKey;
 use crate::watch::Spins;
 use crate::{Bypass, Cpu, Pv, Watch, settle};
 
-/// Limit on waiters in a row that are moved ahead of an earlier waiter.
-const BATCH: u16 = 64;
+/// Limit on waiters in a row that are moved ahead of an earlier waiter (paper: `MAX_SHUFFLES`).
+const BATCH: u16 = 1024;
 
 /// The spinning form of the shuffle lock: S. Kashyap, I. Calciu, X. Cheng, C. Min and T. Kim,
 /// "Scalable and Practical Locking with Shuffling" (SOSP 2019).
 ///
-/// A [`QueuedLock`](crate::QueuedLock) whose head reorders the queue while it waits:
+/// A [`QueuedLock`](crate::QueuedLock) whose waiters reorder the queue while they wait:
 ///
-/// - A CPU that becomes the head while the lock is held moves the waiters on its socket
-///   ([`Pv::socket`]) to the front of the queue, behind itself, in order.
-/// - At most 64 waiters in a row are moved ahead of an earlier waiter.
+/// - One waiter at a time is the shuffler: at first the head, if it was not moved or found in place by another shuffler.
+/// - The shuffler moves the waiters behind it on its socket ([`Pv::socket`]) ahead of those on other sockets, in order.
+///   It stops at the end of the queue, when it becomes the head, or, as the head, when the lock is free. The last waiter
+///   in its group is the next shuffler.
+/// - At most 1024 waiters in a row are moved ahead of an earlier waiter.
 ///
-/// Unlike in a [`CnaLock`](crate::CnaLock), the order costs the holder nothing. In the paper the
-/// last waiter that was moved continues it before it is the head. Here a waiter may be passed over
-/// 64 times for each CPU ahead of it, and 64 times at the front: `65 * (n - 1)`. A preempted waiter
+/// Unlike in a [`CnaLock`](crate::CnaLock), the order costs the holder nothing. A waiter may be passed over
+/// 1024 times for each CPU ahead of it, and 1024 times at the front: `1025 * (n - 1)`. A preempted waiter
 /// blocks all CPUs behind it. Supports as many CPUs as [`QueuedLock`](crate::QueuedLock).
 #[derive(Debug, Default)]
 #[repr(C, align(4))]
@@ -39,31 +40,39 @@ impl ShuffledLock {
     }
 }
 
-/// Moves the waiters on the socket of `head` to the front, behind those already there. Only the
-/// head moves nodes, and never the last: the next CPU to arrive links itself there.
-fn shuffle(nodes: &Nodes, head: NodeId) {
-    let socket = nodes.socket(head);
-    let mut moved = nodes.moved(head);
-    // The last node at the front, and the node before the next to check.
-    let (mut front, mut before) = (head, head);
+/// Moves waiters behind `me`, the shuffler, until `is_over`. Moves only linked waiters, and never the last: the next CPU
+/// to arrive links itself there. Gives the hint to be the shuffler to the last waiter of the group.
+fn shuffle(nodes: &Nodes, me: NodeId, is_over: impl Fn() -> bool) {
+    nodes.clear_hint(me);
+    let socket = nodes.socket(me);
+    let mut moved = nodes.moved(me).max(1);
+    nodes.set_moved(me, moved);
+    // The last node of the group, and the node before the next to check.
+    let (mut group, mut before) = (me, me);
     while moved < BATCH
         && let Some(node) = nodes.linked_behind(before)
         && let Some(behind) = nodes.linked_behind(node)
     {
         if nodes.socket(node) != socket {
             before = node;
-            continue;
+        } else {
+            if before == group {
+                before = node;
+            } else if let Some(passed) = nodes.linked_behind(group) {
+                nodes.link(before, behind);
+                nodes.link(node, passed);
+                nodes.link(group, node);
+                moved += 1;
+            }
+            nodes.set_moved(node, moved);
+            group = node;
         }
-        if before == front {
-            before = node;
-        } else if let Some(passed) = nodes.linked_behind(front) {
-            nodes.link(before, behind);
-            nodes.link(node, passed);
-            nodes.link(front, node);
-            moved += 1;
+        if is_over() {
+            break;
         }
-        nodes.set_moved(node, moved);
-        front = node;
+    }
+    if moved < BATCH {
+        nodes.give_hint(group);
     }
 }
 
@@ -87,13 +96,22 @@ impl Ticketless for ShuffledLock {
         let mut spins = Spins::new(&cpu.watch);
         nodes.set_socket(me, cpu.pv.socket());
         nodes.set_moved(me, 0);
+        nodes.clear_hint(me);
         self.queue.join(nodes, me);
         cpu.watch.queued(LockKey::new(self).address(), Some(nodes.position(me)));
-        spins.until(cpu, None, || nodes.is_head(me));
-        if self.held.is_held() {
-            shuffle(nodes, me);
-        }
-        spins.until(cpu, None, || self.held.take());
+        let is_head = || nodes.is_head(me);
+        spins.until(cpu, None, || {
+            if !is_head() && nodes.has_hint(me) {
+                shuffle(nodes, me, is_head);
+            }
+            is_head()
+        });
+        spins.until(cpu, None, || {
+            if self.held.is_held() && (nodes.moved(me) == 0 || nodes.has_hint(me)) {
+                shuffle(nodes, me, || !self.held.is_held());
+            }
+            self.held.take()
+        });
         self.queue.pass_head(nodes, me, || cpu.pv.spin_hint());
     }
 
@@ -132,14 +150,27 @@ mod tests {
     }
 
     #[test]
-    fn waiters_on_the_heads_socket_move_to_the_front() {
+    fn waiters_on_the_shufflers_socket_move_to_the_front() {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 9), (5, 7), (6, 8), (7, 7), (8, 7)]);
-        shuffle(&nodes, NodeId::new(1, 0));
+        shuffle(&nodes, NodeId::new(1, 0), || false);
         // 8 is the last, and the next to arrive links itself behind it.
         assert_eq!(order(&nodes, 1), [1, 2, 5, 7, 3, 4, 6, 8]);
         let moved = [2, 5, 7, 3].map(|cpu| nodes.moved(NodeId::new(cpu, 0)));
-        assert_eq!(moved, [0, 1, 2, 0]);
+        assert_eq!(moved, [1, 2, 3, 0]);
+        let shufflers = (1..9).filter(|cpu| nodes.has_hint(NodeId::new(*cpu, 0)));
+        assert_eq!(shufflers.collect::<Vec<_>>(), [7], "the last of the group");
+    }
+
+    #[test]
+    fn a_shuffler_stops_once_it_is_over() {
+        let nodes = Nodes::new();
+        queue(&nodes, &[(1, 7), (2, 8), (3, 7), (4, 8), (5, 7), (6, 8)]);
+        let head = NodeId::new(1, 0);
+        shuffle(&nodes, head, || nodes.linked_behind(head) == Some(NodeId::new(3, 0)));
+        assert_eq!(order(&nodes, 1), [1, 3, 2, 4, 5, 6]);
+        shuffle(&nodes, NodeId::new(3, 0), || false);
+        assert_eq!(order(&nodes, 1), [1, 3, 5, 2, 4, 6]);
     }
 
     #[test]
@@ -147,10 +178,9 @@ mod tests {
         let nodes = Nodes::new();
         queue(&nodes, &[(1, 7), (2, 7), (3, 8), (4, 7), (5, 7), (6, 7)]);
         nodes.set_moved(NodeId::new(1, 0), BATCH - 1);
-        shuffle(&nodes, NodeId::new(1, 0));
+        shuffle(&nodes, NodeId::new(1, 0), || false);
         assert_eq!(order(&nodes, 1), [1, 2, 4, 3, 5, 6]);
-        assert_eq!(nodes.moved(NodeId::new(4, 0)), BATCH, "nor does the next head move any");
-        shuffle(&nodes, NodeId::new(4, 0));
-        assert_eq!(order(&nodes, 4), [4, 3, 5, 6]);
+        assert_eq!(nodes.moved(NodeId::new(4, 0)), BATCH);
+        assert!(!nodes.has_hint(NodeId::new(4, 0)), "the group has ended");
     }
 }

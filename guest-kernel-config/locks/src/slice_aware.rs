@@ -2,9 +2,9 @@
 
 use crate::{Acquisition, Bypass, Cpu, NativeTicketLock, Pv, RawLock, Release, Watch};
 
-/// Time assumed for each CPU up to and including the caller to take and release the lock, in
-/// [`Pv::ticks`]: about 5 us.
-const PER_CPU: u64 = 12_500;
+/// Time to enter and leave for each CPU that is served up to and including the caller, in
+/// [`Pv::ticks`]: `AVERAGE_HOLD_TIME` of the authors' patch, about 13 us.
+const PER_CPU: u64 = 1 << 15;
 
 /// The informed spinlock: B. Teabe, V. Nitu, A. Tchana and D. Hagimont, "The lock holder and the
 /// lock waiter pre-emption problems: nip them in the bud using informed spinlocks (I-Spinlock)"
@@ -15,7 +15,8 @@ const PER_CPU: u64 = 12_500;
 ///   ticket.
 /// - In its next slice it also draws a ticket if the lock is free. So a lock is also taken on a
 ///   host where all slices are too short.
-/// - With the ticket drawn it is a ticketlock: first in, first out.
+/// - With the ticket drawn it is a ticketlock: first in, first out. (The authors' patch leaves the halts of
+///   PV ticketlocks in place; the configuration of their evaluation is not known.)
 ///
 /// So holders and waiters are preempted only for reasons that the host does not announce, or if
 /// sections are longer than assumed here. The bound on bypasses holds from the ticket on; before

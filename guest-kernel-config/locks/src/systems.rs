@@ -35,7 +35,7 @@ macro_rules! systems {
                 "MCS queue in front of a word of four bytes: each waiter has its own node",
                 LaterKernels;
             Spinlock PvQueued "pv-queued" $crate::PvQueuedLock: Halts,
-                "queued, waiters halt, and newcomers may steal while the head does not run",
+                "queued, waiters halt; newcomers poll and steal while the head does not run (Linux since 4.16)",
                 LaterKernels;
             Spinlock UnfairQueued "unfair-queued" $crate::UnfairQueuedLock: Nothing,
                 "queued, but any CPU may take the word; waiters further back try less often",
@@ -46,10 +46,10 @@ macro_rules! systems {
                 "MCS queue whose waiters publish timestamps; a holder skips preempted waiters",
                 Literature;
             Spinlock Cna "cna" $crate::CnaLock: Nothing,
-                "MCS queue: a waiter on the holder's socket is next, at most 64 times in a row",
+                "MCS queue: a waiter on the holder's socket is next, at most 65535 times in a row",
                 Literature;
             Spinlock Shfl "shfl" $crate::ShuffledLock: Nothing,
-                "queued; its head moves waiters on its socket to the front, at most 64 in a row",
+                "queued; waiters move those on their socket to the front, at most 1024 in a row",
                 Literature;
             Spinlock Clh "clh" $crate::ClhLock: Nothing,
                 "CLH queue: each waiter spins at the node of its predecessor", Literature;
@@ -64,10 +64,13 @@ macro_rules! systems {
             Spinlock FlexGuard "flexguard" $crate::FlexGuardLock: CriticalOff,
                 "waiters spin while no holder is preempted, and halt while one is", Literature;
             Spinlock OwnerConfer "owner-confer" $crate::OwnerConferLock: OffAndYieldTo,
-                "queued, the word names the holder, to which waiters donate their slices; at most three steals",
+                "s390 on dedicated CPUs: queued, waiters donate their slices to the holder; at most three steals",
+                Literature;
+            Spinlock OwnerConferClassic "owner-confer-classic" $crate::OwnerConferClassicLock: OffAndYieldTo,
+                "s390 on shared CPUs: all waiters poll the word, and donate their slices to its holder",
                 Literature;
             Spinlock OwnerYield "owner-yield" $crate::OwnerYieldLock: OffAndYieldTo,
-                "queued, the word names the holder; waiters pass its name along and donate their slices to it",
+                "powerpc: queued; waiters donate their slices to a preempted holder, and newcomers poll for longer",
                 Literature;
             Mutex BaselineMutex "mutex" $crate::mutex::BaselineMutex: Halts,
                 "waiters spin with read-modify-writes while the owner runs, then sleep",

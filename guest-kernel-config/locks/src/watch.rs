@@ -139,6 +139,7 @@ impl Spins {
 
     /// Spins until `is_over`, as a waiter for `ticket`, if it has one.
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn until<P: Pv, W: Watch>(
         &mut self,
         cpu: &Cpu<'_, P, W>,
@@ -156,6 +157,7 @@ impl Spins {
 
     /// Like [`Pv::spin`], but not past an iteration that requires a notification.
     #[inline(always)]
+    #[track_caller]
     pub(crate) fn spin<P: Pv>(&mut self, pv: &P, limit: u32) -> u32 {
         if self.limit == 0 {
             return pv.spin(limit);

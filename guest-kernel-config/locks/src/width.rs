@@ -43,16 +43,22 @@ pub trait Cell: Default + core::fmt::Debug + Send + Sync {
     }
 
     /// See the standard library's atomics.
+    #[track_caller]
     fn load(&self, order: Ordering) -> u16;
     /// See the standard library's atomics.
+    #[track_caller]
     fn store(&self, value: u16, order: Ordering);
     /// See the standard library's atomics.
+    #[track_caller]
     fn fetch_add(&self, value: u16, order: Ordering) -> u16;
     /// See the standard library's atomics.
+    #[track_caller]
     fn fetch_or(&self, value: u16, order: Ordering) -> u16;
     /// See the standard library's atomics.
+    #[track_caller]
     fn fetch_and(&self, value: u16, order: Ordering) -> u16;
     /// See the standard library's atomics.
+    #[track_caller]
     fn compare_exchange(
         &self,
         from: u16,

@@ -54,6 +54,9 @@ pub fn locks(bytes: &[u8]) {
         think: 1 + u32::from(input.byte()),
         critical: 1 + u32::from(input.byte()),
         is_fixed: input.byte().is_multiple_of(2),
+        tries: !input.byte().is_multiple_of(2),
+        absence: 0,
+        is_split: false,
         // Simulation is slow, so few scenarios are long.
         operations: input.choose(&[24, 24, 24, 48, 48, 200]),
         seed: input.double(),

@@ -150,6 +150,12 @@ fn a_regression_is_an_exit_status() -> anyhow::Result<()> {
     let half = make("half", &half)?;
     let missing = "8 points cannot be judged: no figures in the second run: ";
     diff(&half, &[])?.fails(2, &[missing, "; 5 other points"])?;
+    // Regression: a run that was ended in its sixth round passed.
+    let full = Fixture { seed: 6, ..Fixture::default() }.text();
+    let kept = full.lines().count() - 3 * 16;
+    let text: String = full.lines().take(kept).map(|line| format!("{line}\n")).collect();
+    let lost = "16 points cannot be judged: fewer repetitions than the first run (5 of 8), as cells failed";
+    diff(&store(&folder, "unfinished", &text)?, &[])?.fails(2, &[lost])?;
     let worse = pvticket(["report", "--diff", "--fail-on", "regression"]).args([&half, &slow]);
     worse.run()?.exits(1)?.stderr_has(&["note: 8 points cannot be judged: "])?;
     diff(&folder.path().join("absent"), &[])?.fails(2, &["absent"])?;

@@ -1,9 +1,11 @@
 //! Builds the broken locks that the cases and the search have to find: copies of the lock sources with one or
-//! two edits each. They are compiled only for this crate's tests.
+//! two edits each. They are compiled only for this crate's tests. Also lists the lines of the lock sources that make
+//! requests, for the coverage of a search.
 
 mod copies;
 #[path = "../../../guest-kernel-config/locks/model/build/edit.rs"]
 mod edit;
+mod requests;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -25,6 +27,8 @@ struct Mutant {
     name: String,
     /// The broken lock type.
     lock: String,
+    /// Its name in the list of systems, if it differs from the type's.
+    system: Option<String>,
     /// The kind of finding that reports it.
     caught: String,
     edits: Vec<Edit>,
@@ -50,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let root = out.join(&module);
             let prefix = format!("{HERE}::{module}::locks::");
             copies::copy(Path::new(SOURCES), Path::new(""), &root, mutant, &prefix)?;
-            let system = lock.trim_end_matches("Lock");
+            let system = mutant.system.as_deref().unwrap_or(lock.trim_end_matches("Lock"));
             write!(code, "mutant!({module} {:?} {bind:?} {system} {lock});", root.join("lib.rs"))?;
             write!(
                 rows,
@@ -62,6 +66,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     add("MUTANTS", "mutants/broken.toml")?;
     add("WRONG_LOCKS", "mutants/rarely_wrong.toml")?;
+    add("OUT_OF_SIGHT", "mutants/out_of_sight.toml")?;
     fs::write(out.join("mutants.rs"), code)?;
+    let rows = requests::rows(Path::new(SOURCES), Path::new(""))?;
+    fs::write(out.join("requests.rs"), format!("&[{rows}]"))?;
     Ok(())
 }

@@ -156,6 +156,7 @@ fn locks_survive_sleep_and_shootdowns() {
         ple: Some(Ple::default()),
         halt_poll: Some(HaltPoll::default()),
         noise: Some(Noise { busy: micros(3), idle: micros(40) }),
+        ..HostModel::default()
     };
     let chance = sometimes("0.2");
     for (index, system) in System::ALL.iter().enumerate() {

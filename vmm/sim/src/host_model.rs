@@ -13,6 +13,9 @@ pub struct HostModel {
     pub halt_poll: Option<HaltPoll>,
     /// Background noise: other threads on the host.
     pub noise: Option<Noise>,
+    /// Whether the host's kernel serves halts and kicks, as KVM does for Linux guests. Otherwise its VMM serves
+    /// them, as pvticket does. The kernel always serves pause-loop exits.
+    pub serves_in_kernel: bool,
 }
 
 /// Background noise: one host thread per CPU that preempts any vCPU, like an interrupt or a thread of a

@@ -49,5 +49,5 @@ pub use load::{Load, LockLoad, Shootdown, Sleep};
 pub use machine::Machine;
 pub use random::Span;
 pub use simulated_locks::{Family, Handoff, System};
-pub use spec::{SimSpecError, Spec, handoff};
+pub use spec::{STARTS, SimSpecError, Spec, handoff};
 pub use time::Picos;

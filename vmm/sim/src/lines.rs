@@ -301,6 +301,11 @@ impl CacheLines {
         (cpu / self.per_socket) as u32
     }
 
+    /// The way of an interrupt from `cpu` to `peer`.
+    pub(crate) fn interrupt(&self, cpu: usize, peer: usize) -> Picos {
+        self.levels[self.distance(cpu, peer)].wakeup
+    }
+
     fn distance(&self, cpu: usize, peer: usize) -> usize {
         self.distances[cpu * self.cpus + peer].into()
     }

@@ -14,6 +14,7 @@ fn lines_with(atomics: Atomics) -> CacheLines {
             load_shared: Picos(cost + 2),
             store_modified: Picos(cost + 3),
             store_shared: Picos(cost + 4),
+            wakeup: Picos(cost),
         },
     };
     let mut machine = Machine { atomics, ..Machine::ideal(8) };

@@ -19,6 +19,8 @@ pub struct Load {
     pub shares_table: bool,
     /// Whether an operation on a lockref also locks it, with a recorded wait, before it gets and puts a reference.
     pub locks_lockrefs: bool,
+    /// Probability that an operation on a spinlock calls `try_lock`, and `lock` only if that fails.
+    pub tries: Option<Probability>,
     /// Whether critical sections update and check shared data, as the payload's do.
     pub has_data: bool,
     /// Amount added by one use of a counter. If it is at least the counter's batch, each use adds to the shared sum.
@@ -71,6 +73,7 @@ impl Load {
             locks: vec![LockLoad { share: 1.0, critical }],
             shares_table: false,
             locks_lockrefs: false,
+            tries: None,
             has_data: false,
             adds: 1,
             crowd: Picos::ZERO,

@@ -21,6 +21,10 @@ use crate::time::Picos;
 /// Spin iterations before a halt: the payload's default.
 const SPIN_THRESHOLD: u32 = 2_048;
 
+/// Time within which the vCPUs of several guests start at random moments: the period of CFS on 8 CPUs and more
+/// (`sched_latency`). Guests that start at once take turns as whole guests, as under `gang`.
+pub const STARTS: Picos = Picos(24_000_000_000);
+
 /// All inputs of a simulation. A spec, including its seed, determines every event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {

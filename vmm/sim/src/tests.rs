@@ -168,7 +168,7 @@ fn host_schedulers_preempt_in_locks() {
 
 #[test]
 fn a_machine_of_a_thousand_vcpus_works() {
-    let wide = Spec { cpus: 64, vcpus: 1_000, ..spec(System::PvQueued, 8, "rr") };
+    let wide = Spec { cpus: 64, vcpus: 1_000, ..spec(System::FlexGuard, 8, "rr") };
     let figures = run(&wide, MILLI);
     assert!(figures.total() > 100 && figures.halts > 20, "{figures:?}");
     assert_eq!(figures.violations, 0);

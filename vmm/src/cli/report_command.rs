@@ -56,7 +56,8 @@ pub struct ReportArgs {
     brief: bool,
 
     /// With --diff: print points that got worse (verdict, broken lock, all cells failed). Exit status: 1 if
-    /// there are any, otherwise 2 if a point cannot be judged, otherwise 0
+    /// there are any, otherwise 2 if a point cannot be judged (absent, too few repetitions, or fewer than in
+    /// the first run because cells failed or did not run), otherwise 0
     #[arg(long, value_name = "WHAT", requires = "diff")]
     fail_on: Option<FailOn>,
 }

@@ -43,6 +43,7 @@ pub const LOCKS: &[Lock] = &[
     tickets("SliceAwareLock", &["slice_aware", "native"]),
     word("FlexGuardLock", &["flexguard", "held"]),
     word("OwnerConferLock", &["owner_confer", "owned"]),
+    word("OwnerConferClassicLock", &["owner_confer", "owned"]),
     word("OwnerYieldLock", &["owner_yield", "owned"]),
 ];
 

@@ -11,18 +11,24 @@ type Edit = (&'static str, &'static str, &'static str);
 const EDITS: &[Edit] = &[
     // Paths that a few CPUs with a few acquisitions each would not reach.
     ("handoff", "const KICKS: u32 = 31;", "const KICKS: u32 = 2;"),
-    ("preemptable", "const SPINS_PER_PLACE: u32 = 128;", "const SPINS_PER_PLACE: u32 = 1;"),
+    ("preemptable", "const SPINS_PER_PLACE: u32 = 512;", "const SPINS_PER_PLACE: u32 = 1;"),
     ("handoff", "const LET_IN_EVERY: u16 = LET_IN;", "const LET_IN_EVERY: u16 = 2;"),
     ("unfair_queued", "const TRY_EVERY: u32 = 8;", "const TRY_EVERY: u32 = 1;"),
+    ("pv_queued", "const CHECK_EVERY: u32 = 256;", "const CHECK_EVERY: u32 = 1;"),
     ("owner_confer", "const CONFER_EVERY: u32 = 1000;", "const CONFER_EVERY: u32 = 1;"),
     ("owner_yield", "const STEAL_SPINS: u32 = 32;", "const STEAL_SPINS: u32 = 1;"),
+    ("owner_yield", "const REMOTE_STEAL_SPINS: u32 = 4;", "const REMOTE_STEAL_SPINS: u32 = 1;"),
     ("owner_yield", "const HEAD_SPINS: u32 = 256;", "const HEAD_SPINS: u32 = 1;"),
+    ("owner_yield", "const SLEEPY_FACTOR: u32 = 256;", "const SLEEPY_FACTOR: u32 = 2;"),
     ("mcs_tp", "const STAMP_EVERY: u32 = 64;", "const STAMP_EVERY: u32 = 1;"),
-    ("cna", "const MAX_LOCAL: u16 = 64;", "const MAX_LOCAL: u16 = 1;"),
-    ("shuffled", "const BATCH: u16 = 64;", "const BATCH: u16 = 1;"),
+    ("cna", "const MAX_LOCAL: u16 = 0xffff;", "const MAX_LOCAL: u16 = 1;"),
+    ("shuffled", "const BATCH: u16 = 1024;", "const BATCH: u16 = 2;"),
+    // With four CPUs, a queue is long enough to be shuffled only once the lock is free.
+    ("shuffled", "shuffle(nodes, me, || !self.held.is_held());", "shuffle(nodes, me, || false);"),
     ("adaptive", "const LATE_TICKS: u64 = 25_000;", "const LATE_TICKS: u64 = 1;"),
     // The machine's clock ticks each time that it is read.
-    ("mcs_tp", "const STALE_TICKS: u64 = 125_000;", "const STALE_TICKS: u64 = 1;"),
+    ("mcs_tp", "const STALE_TICKS: u64 = 25_000;", "const STALE_TICKS: u64 = 1;"),
+    ("mcs_tp", "const PATIENCE_TICKS: u64 = 125_000;", "const PATIENCE_TICKS: u64 = 1;"),
     ("mcs_tp", "const LONG_HOLD_TICKS: u64 = 25_000;", "const LONG_HOLD_TICKS: u64 = 1;"),
     // Each node costs every execution a few more atomics.
     ("node", "const NESTINGS: usize = 4;", "const NESTINGS: usize = 2;"),
@@ -36,6 +42,7 @@ const EDITS: &[Edit] = &[
     ("delayed", "const CAPACITY: u32 = 256;", "const CAPACITY: u32 = 2;"),
     // Stores among read-modify-writes, see `store` in the loom engine.
     ("mutex", "self.word.store(", "self.word.swap("),
+    ("owned", "self.0.store(next, Ordering::Release)", "self.0.swap(next, Ordering::Release)"),
     // Loads that rely on a total order, which loom provides only for fences.
     ("counter/gated", "self.sums.load(Ordering::SeqCst)", "self.sums.load_in_total_order()"),
     ("counter/gated", "self.folds.load(Ordering::SeqCst)", "self.folds.load_in_total_order()"),

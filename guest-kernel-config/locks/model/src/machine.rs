@@ -367,6 +367,10 @@ impl<L: Checked> Pv for GuestVcpu<L> {
         assert!(cpu < self.machine.slots.len(), "no such CPU");
         cpu & 1 != 0
     }
+
+    fn yield_to(&self, _cpu: usize) {
+        self.spin_hint();
+    }
 }
 
 impl<L: Checked> Watch for &GuestVcpu<L> {

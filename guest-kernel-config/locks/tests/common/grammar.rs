@@ -20,7 +20,7 @@ enum At {
 /// Fails if a step must not follow the last step.
 pub struct Grammar<F> {
     at: Cell<At>,
-    /// Called when the CPU begins to wait.
+    /// Called when the CPU begins to wait, and when it then joins a queue.
     on_wait: F,
 }
 
@@ -46,7 +46,9 @@ impl<F: Fn(Option<Position>)> Watch for Grammar<F> {
     }
 
     fn queued(&self, _lock: usize, position: Option<Position>) {
-        self.step(&[At::Entering], At::Spinning(None));
+        // A CPU that polls ahead of the queue may join it.
+        let polls = if position.is_some() { At::Spinning(None) } else { At::Entering };
+        self.step(&[At::Entering, polls], At::Spinning(None));
         (self.on_wait)(position);
     }
 

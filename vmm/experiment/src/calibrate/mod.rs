@@ -130,12 +130,14 @@ pub fn calibrate(cpus: &CpuList, interrupt: &Interrupt) -> Result<Machine, Calib
         exit: picos("exit"),
         switch: picos("switch"),
         wakeup: picos("wakeup"),
+        ..Costs::default()
     };
     let line_costs = LineCosts {
         load_modified: line(0),
         load_shared: line(1),
         store_modified: line(2),
         store_shared: line(3),
+        wakeup: Picos::ZERO,
     };
     let has_cores = CpuFacts::read(&HostFiles::host(), cpus.cpus()).one_per_core.len() > 1;
     let (noise, noise_stated) = noise(cpus, costs.switch, interrupt)?;

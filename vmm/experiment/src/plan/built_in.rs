@@ -5,7 +5,7 @@ use study::point::GuestKind;
 
 /// Name and text of each spec. `NAME-sim` is the form for the guest `sim`, `NAME-linux` for `linux`; the
 /// suffix `-quick` marks a short form.
-pub const BUILT_IN: [(&str, &str); 13] = [
+pub const BUILT_IN: [(&str, &str); 14] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
@@ -16,6 +16,7 @@ pub const BUILT_IN: [(&str, &str); 13] = [
     ("league-quick", include_str!("../../../specs/league-quick.toml")),
     ("league-sim", include_str!("../../../specs/league-sim.toml")),
     ("league-sim-quick", include_str!("../../../specs/league-sim-quick.toml")),
+    ("league-costs", include_str!("../../../specs/league-costs.toml")),
     ("league-linux", include_str!("../../../specs/league-linux.toml")),
     ("pgbench", include_str!("../../../specs/pgbench.toml")),
     ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),

@@ -7,8 +7,9 @@ mod stored;
 use std::{
     collections::{BTreeMap, HashSet},
     fmt::Write as _,
+    hint::spin_loop,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::bail;
@@ -16,7 +17,7 @@ use humantime::format_duration;
 
 use crate::{
     Usage,
-    cell::simulated::machine_files,
+    cell::simulated::{machine_files, machine_text},
     cpus,
     doctor::topology::Topology,
     engine::estimate,
@@ -28,10 +29,11 @@ use base::{
     guest_kernel::GuestKernel,
     plural::count,
     sanitize,
-    units::{ByteSize, CpuList},
+    units::{ByteSize, CpuList, Nanos},
 };
 use kvm::{KvmKind, host::is_emulated};
 use machine::clock;
+use sim::Machine;
 use study::{
     point::{GuestKind, HostKind, Point},
     spec::{Experiment, Form, Only, Part, Setting, SpecError},
@@ -233,9 +235,39 @@ fn full_experiment(
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
     let guest_kernel = run.guest_kernel;
-    let setting = Setting { cpus: &cpus, place: &place, guest_kernel, is_emulated: is_emulated() };
+    let pause = |machine: &str| pause_of(machine, &run.machines);
+    let setting = Setting {
+        cpus: &cpus,
+        place: &place,
+        guest_kernel,
+        is_emulated: is_emulated(),
+        pause: &pause,
+    };
     let experiment = Experiment::new(spec, &run.name, &setting).map_err(usage)?;
     Ok(Experiment { part: run.part, ..experiment })
+}
+
+/// Returns the duration of a PAUSE on a simulated machine, or on this host if the name is empty. Zero if the machine is
+/// invalid, an error that is found when its file is kept.
+fn pause_of(name: &str, stored: &[MachineFile]) -> Nanos {
+    if name.is_empty() {
+        return pause_here();
+    }
+    let text = stored.iter().find(|file| file.name == name).map(|file| file.text.clone());
+    let machine =
+        text.or_else(|| machine_text(name).ok()).and_then(|text| Machine::parse(&text).ok());
+    machine.map_or(Nanos::ZERO, |machine| Nanos(machine.costs.pause.0 / 1_000))
+}
+
+/// Measures a PAUSE of this host. The least of some rounds, as interrupts and other threads only add to one.
+fn pause_here() -> Nanos {
+    const PAUSES: u32 = 1_000;
+    let round = |_| {
+        let began = Instant::now();
+        (0..PAUSES).for_each(|_| spin_loop());
+        Nanos((began.elapsed() / PAUSES).as_nanos() as u64)
+    };
+    (0..8).map(round).min().unwrap_or(Nanos::ZERO)
 }
 
 /// Returns the selected cells of a run, with the machine files that they name.

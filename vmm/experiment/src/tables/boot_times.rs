@@ -32,12 +32,12 @@ struct BootTimeLine {
 }
 
 impl BootTimeLine {
-    fn new(quantity: BootQuantity, figures: &BootFigures) -> Option<Self> {
-        let samples = quantity.samples(figures);
+    fn new(quantity: BootQuantity) -> Option<Self> {
+        let BootQuantity { name, unit, samples } = quantity;
         let Estimate { interval, .. } = stats::median_estimate(&samples)?;
         Some(Self {
-            what: quantity.to_string(),
-            unit: quantity.unit(),
+            what: name,
+            unit,
             runs: samples.len(),
             quartiles: stats::quartiles(&samples)?,
             median_interval: interval,
@@ -59,10 +59,7 @@ impl BootTimeLine {
 }
 
 fn lines(figures: &BootFigures) -> Vec<BootTimeLine> {
-    BootQuantity::all(figures)
-        .into_iter()
-        .filter_map(|quantity| BootTimeLine::new(quantity, figures))
-        .collect()
+    BootQuantity::all(figures).into_iter().filter_map(BootTimeLine::new).collect()
 }
 
 /// Formats the figures as text.

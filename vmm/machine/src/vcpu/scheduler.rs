@@ -52,30 +52,30 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
 
     /// Handles a possible end of the slice. A signal has ended `KVM_RUN`, or KVM has refused to run a vCPU
     /// that its guest has not started.
-    fn interrupted(&self, id: VcpuId, stopped: &dyn Stopped);
+    fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {}
 
     /// Called after every exit, before it is handled, because the vCPU may have run without a slot. Otherwise
     /// it costs one load.
-    fn after_exit(&self, id: VcpuId);
+    fn after_exit(&self, _: VcpuId) {}
 
     /// The vCPU yields its slot, as requested.
     fn yield_slot(&self, id: VcpuId);
 
     /// The vCPU has used up its spin iterations on a lock.
-    fn spun_out(&self, id: VcpuId);
+    fn spun_out(&self, _: VcpuId) {}
 
     /// The vCPU waits for a lock and yields its slot to `to`, if `to` is ready. Blocks until its next slot.
     fn yield_to(&self, id: VcpuId, to: VcpuId);
 
     /// The vCPU has reached a named point in the lock protocol.
-    fn preempt_point(&self, id: VcpuId, point: Point);
+    fn preempt_point(&self, _: VcpuId, _: Point) {}
 
     /// The thread is about to wait for an event outside the machine, such as a read of the guest's output. It
     /// does not enter the guest before [`VcpuScheduler::end_wait`]. Does not block.
-    fn begin_wait(&self, id: VcpuId);
+    fn begin_wait(&self, _: VcpuId) {}
 
     /// The wait has ended. Blocks until the next slot, like [`VcpuScheduler::enter`].
-    fn end_wait(&self, id: VcpuId);
+    fn end_wait(&self, _: VcpuId) {}
 
     /// Whether the vCPU is runnable but has no CPU. False also if the scheduler does not know. May be called
     /// by any thread.
@@ -86,5 +86,5 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     fn lacks_telemetry(&self, id: VcpuId) -> bool;
 
     /// The thread ends.
-    fn leave(&self, id: VcpuId);
+    fn leave(&self, _: VcpuId) {}
 }

@@ -23,7 +23,7 @@ pub fn figure(diff: &Diff) -> Option<Figure> {
     (!rows.is_empty()).then(|| Figure {
         id: "ratios".to_owned(),
         title: title(diff),
-        note: "1x: as much as in the first run. Bars: bootstrapped 95 % intervals. Filled: the \
+        note: "1x: as much as in the first run. Bars: 95 % intervals. Filled: the \
                difference is significant after Holm's correction for all points. Hollow: it is not."
             .to_owned(),
         legend: Vec::new(),

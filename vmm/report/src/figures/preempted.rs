@@ -9,15 +9,15 @@ use crate::{
     si::{percent, si},
     words::{command, titles},
 };
-use study::findings::{PointStudy, Study, point::Preempted};
+use study::findings::{InLock, PointStudy, Study, point::Preempted};
 
 /// A kind of preemption: style, name, and rate per second.
 type PreemptionKind = (usize, &'static str, fn(&Preempted) -> f64);
 
 const KINDS: [PreemptionKind; 4] = [
-    (1, "lock holder (LHP)", |preempted| preempted.lhp),
-    (0, "next in line (LWP)", |preempted| preempted.lwp),
-    (4, "further back in line", |preempted| preempted.queued),
+    (1, "lock holder (LHP)", |preempted| preempted.in_lock.lhp),
+    (0, "next in line (LWP)", |preempted| preempted.in_lock.lwp),
+    (4, "further back in line", |preempted| preempted.in_lock.queued),
     (6, "others", |preempted| preempted.other),
 ];
 
@@ -69,7 +69,7 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
         id: "preemptions".to_owned(),
         title: titles::preempted(study),
         note: "Each preemption is classified from the guest's telemetry after its vCPU has \
-               stopped. Others: no lock held or awaited, or not known. What did not occur has no \
+               stopped, or as observed. Others: no lock held or awaited, or not known. What did not occur has no \
                mark."
             .to_owned(),
         legend: KINDS.map(|(style, name, _)| Legend { style, name: name.to_owned() }).to_vec(),
@@ -79,12 +79,9 @@ pub(super) fn kinds(study: &Study) -> Option<Figure> {
 }
 
 fn row(study: &Study, point: &PointStudy, preempted: Preempted) -> PlotRow {
-    let note = format!(
-        "LHP {}/s  LWP {}/s  queued {}/s",
-        si(preempted.lhp),
-        si(preempted.lwp),
-        si(preempted.queued)
-    );
+    let InLock { lhp, lwp, queued, .. } = preempted.in_lock;
+    let prefix = preempted.in_lock.prefix();
+    let note = format!("{prefix}LHP {}/s  LWP {}/s  queued {}/s", si(lhp), si(lwp), si(queued));
     let (group, label) = build::row_names(study, &point.point);
     let counts = KINDS.iter().map(|(style, _, count)| (*style, count(&preempted)));
     PlotRow {

@@ -54,7 +54,7 @@ fn axis_figure(study: &Study, axis: Axis) -> Option<Figure> {
     Some(Figure {
         id: format!("{RATIO}{}", axis.name().replace(' ', "-")),
         title: titles::ratios(study, axis),
-        note: "1x: as much as the baseline. Bars: bootstrapped 95 % intervals. Filled: the \
+        note: "1x: as much as the baseline. Bars: 95 % intervals. Filled: the \
                difference is significant after Holm's correction for all comparisons of this \
                report. Hollow: it is not."
             .to_owned(),

@@ -7,8 +7,8 @@ use super::{
         si::{ratio, si},
     },
     sentences::{
-        Sentence, Tone, capitalize, claim, clearest, figure, operations, p, place, range,
-        ranks_remark, select, too_few,
+        Sentence, Tone, capitalize, claim, clearest, figure, operations, p, range, ranks_remark,
+        select, too_few,
     },
     titles::{self, widest},
 };
@@ -107,18 +107,13 @@ fn differences(study: &Study) -> Option<Sentence> {
 
 /// `pv-ticket has 31x the throughput of ticket at 4x (95 % 28x .. 33x, p < 0.0001)`.
 fn claim_text(study: &Study, comparison: &Comparison) -> String {
-    let p = p(comparison.verdict.adjusted);
-    let Some(times) = comparison.ratio else {
-        let ((subject, against), place) =
-            (names::sides(study, comparison), place(study, comparison));
-        return format!("{subject} completes operations, {against} does not{place} (p {p})");
-    };
+    let (claim, p) = (claim(study, comparison), p(comparison.verdict.adjusted));
+    let Some(times) = comparison.ratio else { return format!("{claim} (p {p})") };
     let within = times.interval.map_or_else(String::new, |within| {
         format!("95 % {} .. {}, ", ratio(within.low), ratio(within.high))
     });
     let is_contrary = comparison.is_contrary();
     let medians = if is_contrary { format!(", {}", ratio(times.value)) } else { String::new() };
-    let claim = claim(study, comparison, times.value);
     format!("{claim}{medians} ({within}p {p}{})", ranks_remark(is_contrary))
 }
 

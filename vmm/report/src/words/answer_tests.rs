@@ -7,6 +7,7 @@ use super::{
     text::{self, tests::golden},
     titles,
 };
+use sched::driver::DriverKind;
 use study::{
     findings::Study,
     testing::{Fixture, figures, record, schedules},
@@ -56,6 +57,38 @@ fn queued_preemptions_are_reported() {
     let policies = Fixture { policies: vec!["rr", "fair"], vcpus: vec![8], ..Fixture::default() };
     let text = &answer(&Study::new(&[record(&policies)]))[0].text;
     assert!(text.contains("; a waiter further back is preempted up to "), "{text}");
+}
+
+/// Regression: the column LHP/s of a kernel without telemetry had the few holders that are observed. Old versions of
+/// the driver `bpf` did not count wasted time either, but read telemetry.
+#[test]
+fn observed_preemptions_have_names_of_their_own() {
+    let fixture = Fixture { policies: vec!["rr"], vcpus: vec![4], ..Fixture::default() };
+    let row = |driver, is_uncounted| {
+        let mut run = record(&fixture);
+        run.contents.cells.iter_mut().for_each(|cell| cell.point.driver = driver);
+        for (_, schedule) in schedules(&mut run) {
+            schedule.waste_uncounted = is_uncounted;
+            schedule.seconds = 1.0;
+            (schedule.totals.lhp, schedule.totals.lwp, schedule.totals.queued) = (1, 2, 3);
+        }
+        let study = Study::new(&[run]);
+        let tables = tables::for_study(&study);
+        let table = text::table(tables.iter().find(|table| table.id == "behaviour").unwrap(), 160);
+        let json = serde_json::to_value(study.points[0].preempted).unwrap();
+        (table, json, titles::preempted(&study))
+    };
+    let (table, json, title) = row(DriverKind::User, true);
+    assert!(title.contains(" times a second (observed): "), "{title}");
+    assert!(table.contains("Jain  observed LHP/s  observed LWP/s  observed queued/s"), "{table}");
+    let figures: Vec<&str> = table.lines().last().unwrap().split_whitespace().collect();
+    assert!(figures.ends_with(&["1.00", "2.00", "3.00"]), "{table}");
+    assert_eq!((&json["observed_lhp"], &json["lhp"]), (&1.0.into(), &serde_json::Value::Null));
+    for published in [(DriverKind::User, false), (DriverKind::Bpf, true)] {
+        let (table, json, title) = row(published.0, published.1);
+        assert!(!table.contains("observed") && !title.contains("observed"), "{title}: {table}");
+        assert_eq!((&json["lwp"], &json["observed_lwp"]), (&2.0.into(), &serde_json::Value::Null));
+    }
 }
 
 /// In `golden/answers.txt`: the effects and targets of policies on the axis, and no answer with too few

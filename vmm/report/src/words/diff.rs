@@ -122,9 +122,9 @@ pub fn title(diff: &Diff) -> String {
 /// How the runs were compared.
 pub fn method(diff: &Diff) -> Vec<String> {
     vec![
-        "Points are the same if they differ only in their seed. Ratios are of medians, within each node in \
-         units of the first run's median there, with bootstrapped 95 % intervals; the runs were at different \
-         times, so there are no pairs. Nodes of both runs are compared separately."
+        "Points are the same if they differ only in their seed. Ratios are of medians, with bootstrapped \
+         95 % intervals; of several nodes, medians of the ratios of all repetitions of the two runs on the same node, \
+         with exact intervals. Repetitions are not paired by round, as the runs were at different times."
             .to_owned(),
         format!(
             "p is from a permutation test, corrected by Holm's method for {}.",

@@ -1,5 +1,7 @@
 //! The league as text: a table of the locks, their retained shares by schedule, and the leaders.
 
+use std::collections::BTreeSet;
+
 use super::{
     sentences::{Sentence, Tone, bracketed},
     tables::{Table, dash},
@@ -13,8 +15,9 @@ use base::plural::{agree, count};
 use locks::Needs;
 use study::{
     findings::{
-        League, PointStudy, Study,
+        Axis, League, PointStudy, Study,
         league::{Standing, Trial, TrialResult},
+        ranks::{Place, Ranks},
     },
     point::Point,
     stats::Estimate,
@@ -53,9 +56,32 @@ pub fn answer(study: &Study, leagues: &[League]) -> Vec<Sentence> {
     leagues.iter().flat_map(|league| leader_sentences(study, league)).collect()
 }
 
-/// The table of each league.
+/// The table of each league, and of the places over several.
 pub fn tables(study: &Study, leagues: &[League]) -> Vec<Table> {
-    leagues.iter().map(|league| table(study, league)).collect()
+    let ranks = (leagues.len() > 1).then(|| ranks(study, leagues));
+    leagues.iter().map(|league| table(study, league)).chain(ranks).collect()
+}
+
+fn ranks(study: &Study, leagues: &[League]) -> Table {
+    let note = format!(
+        "The place of each lock in {}, by its work, and where it has its best and its worst place.",
+        count(leagues.len(), "league")
+    );
+    let head = ["lock", "places", "best: work", "in", "worst: work", "in"];
+    let mut table = Table::new("ranks", "Places over all leagues", &note, &head);
+    for Ranks { base, best, worst, .. } in Ranks::over(study, leagues) {
+        let places = if best.rank == worst.rank {
+            best.rank.to_string()
+        } else {
+            format!("{} .. {}", best.rank, worst.rank)
+        };
+        let mut cells = vec![name(study, base), places];
+        for Place { work, league, .. } in [best, worst] {
+            cells.extend([percent(work), surroundings(study, &leagues[league])]);
+        }
+        table.cells(cells);
+    }
+    table
 }
 
 /// The heat map of each league.
@@ -65,28 +91,29 @@ pub fn heat_maps(study: &Study, leagues: &[League]) -> Vec<HeatMap> {
 
 fn leader_sentences(study: &Study, league: &League) -> Vec<Sentence> {
     let Some(first) = league.rows.first() else { return Vec::new() };
-    let least = first.lowest_share(league.ranked_by);
-    let prefix = surroundings(study, league);
-    let prefix = if prefix.is_empty() { prefix } else { format!("{prefix}: ") };
+    let place = surroundings(study, league);
+    let prefix = if place.is_empty() { place } else { format!("{place}: ") };
     let mut sentences = Vec::new();
-    if least >= 0.0 {
+    if let Some(work) = first.work {
+        let best = names::system(&study.points[league.best].point);
         sentences.push(Sentence {
-            tone: if least < COLLAPSE { Tone::Less } else { Tone::More },
-            figure: percent(least),
+            tone: if work.value < COLLAPSE { Tone::Less } else { Tone::More },
+            figure: percent(work.value),
             text: format!(
-                "{prefix}{} keeps most of its rate in the worst of three schedules: {}.",
-                name(study, first),
+                "{prefix}{} has the highest rate in the worst of three schedules, relative to the best at 1x ({best}). It \
+                 keeps, of the rate that it has at 1x: {}.",
+                name(study, first.base),
                 trial_shares(league, first)
             ),
         });
     }
     let best = |trial: usize| {
-        let (row, share) = league.best(trial)?;
-        Some(format!("{} ({}) {}", name(study, row), percent(share), words(&league.trials[trial])))
+        let (row, rate) = league.best_in(trial)?;
+        Some(format!("{} ({}) {}", name(study, row.base), si(rate), words(&league.trials[trial])))
     };
     let best: Vec<String> = league.ranked_by.into_iter().filter_map(best).collect();
     if !best.is_empty() {
-        let text = format!("{prefix}The largest shares are {}.", best.join(", "));
+        let text = format!("{prefix}The highest rates are {}.", best.join(", "));
         sentences.push(Sentence::plain(Tone::Neutral, text));
     }
     let fallen = league
@@ -127,7 +154,7 @@ fn excluded_cells((counted, all): (usize, usize)) -> String {
 fn table(study: &Study, league: &League) -> Table {
     let [holders, next, host] = league.ranked_by.map(|trial| heading(&league.trials[trial]));
     let first = league.rows.iter().min_by_key(|row| row.base);
-    let first = first.map_or_else(String::new, |row| name(study, row));
+    let first = first.map_or_else(String::new, |row| name(study, row.base));
     let under_host =
         |row: &Standing| row.results[league.ranked_by[2]].map(|result| &study.points[result.point]);
     let cpu_time = |row: &Standing| under_host(row).and_then(PointStudy::cpu_time_per_operation);
@@ -139,15 +166,20 @@ fn table(study: &Study, league: &League) -> Table {
         ""
     };
     let note = format!(
-        "Shares of each lock's own rate with one vCPU per CPU under the host's scheduler: medians of the ratios with \
-         95 % intervals, ordered by the smallest of the three shares. By {first}: the rates with one vCPU per CPU. \
-         Under {host}: the longest wait, the share of the operations by the busier half of the vCPUs \
-         (even: 50 %){costs}. {NO_TARGET_NOTE}{}",
+        "work: the lowest rate under the three schedules, relative to the highest rate of any lock with one vCPU per CPU \
+         under the host's scheduler (1x); the table is in this order. By schedule: shares of the lock's own rate at 1x, \
+         which exceed 100 % if the lock is slow while all CPUs contend for it. Medians with 95 % intervals. By {first}: \
+         the rates at 1x. Under {host}: the longest wait, the share of the operations by the busier half of the vCPUs \
+         (even: 50 %; {UNFAIR_MARK}: {} or more){costs}. Waiters of PV locks halt after {} spin iterations. \
+         {NO_TARGET_NOTE}{}",
+        percent(UNFAIR),
+        thresholds(study, league),
         excluded_cells(league.counted)
     );
     let title = format!("The league{}", bracketed(surroundings(study, league)));
     let by_first = format!("by {first}");
-    let mut head = vec!["lock", "1x", &by_first, &holders, &next, &host, "longest", "busier half"];
+    let mut head = vec!["lock", "work", "1x", &by_first, "longest", "busier half"];
+    head.extend([holders.as_str(), &next, &host]);
     head.extend(has_cpu_time.then_some("CPU time"));
     head.push("needs");
     let mut table = Table::new("league", &title, &note, &head);
@@ -157,12 +189,17 @@ fn table(study: &Study, league: &League) -> Table {
         let cost = row.cost.map_or_else(dash, |cost| ratio(cost.value));
         let longest = row.longest.map_or_else(dash, |longest| time(longest.0 as f64));
         let half = under_host(row).and_then(|point| point.fairness);
-        let half = half.map_or_else(dash, |fairness| percent(fairness.busier_half));
+        let half = half.map_or_else(dash, |fairness| {
+            let mark = if fairness.busier_half >= UNFAIR { UNFAIR_MARK } else { "" };
+            format!("{}{mark}", percent(fairness.busier_half))
+        });
+        let work = row.work.map_or_else(dash, |work| show(&work));
         let cpu = cpu_time(row).map_or_else(dash, |each| time(each.0 as f64));
         let share = |trial: usize| cell(row.results[trial]);
         let [holders, next, host] = league.ranked_by.map(share);
         let needs = needs(&base.point).name().to_owned();
-        let mut cells = vec![name(study, row), rate, cost, holders, next, host, longest, half];
+        let mut cells =
+            vec![name(study, row.base), work, rate, cost, longest, half, holders, next, host];
         cells.extend(has_cpu_time.then_some(cpu));
         cells.push(needs);
         table.cells(cells);
@@ -170,10 +207,23 @@ fn table(study: &Study, league: &League) -> Table {
     table
 }
 
+/// The spin thresholds of the league.
+fn thresholds(study: &Study, league: &League) -> String {
+    let each = league.rows.iter().map(|row| study.points[row.base].point.spin_threshold);
+    let each: BTreeSet<u32> = each.collect();
+    names::listed(&each.iter().map(u32::to_string).collect::<Vec<_>>())
+}
+
 /// The lock's requirements. Throttled waiters of `restrict:N` halt with any lock.
 fn needs(point: &Point) -> Needs {
     if point.handoff.restrict != 0 { Needs::Halts } else { point.lock.needs() }
 }
+
+/// A lock is unfair if the busier half of the vCPUs does at least this share of the operations.
+const UNFAIR: f64 = 0.95;
+
+/// The mark of an unfair lock.
+const UNFAIR_MARK: &str = "!";
 
 /// The note on trials that preempted none of their target vCPUs.
 const NO_TARGET_NOTE: &str = "*: the schedule found none of its targets.";
@@ -186,7 +236,7 @@ fn cell(result: Option<TrialResult>) -> String {
 
 fn heat_map(study: &Study, league: &League) -> HeatMap {
     let row = |row: &Standing| HeatRow {
-        name: name(study, row),
+        name: name(study, row.base),
         cells: row
             .results
             .iter()
@@ -232,8 +282,15 @@ fn colour(share: f64) -> usize {
     BOUNDS.iter().filter(|bound| share >= **bound).count()
 }
 
-fn name(study: &Study, row: &Standing) -> String {
-    names::system(&study.points[row.base].point)
+/// The lock, with its spin threshold if it has one and if there are several.
+fn name(study: &Study, base: usize) -> String {
+    let point = &study.points[base].point;
+    let name = names::system(point);
+    if point.lock.needs() == Needs::Halts && study.varying.contains(&Axis::SpinThreshold) {
+        format!("{name}, {} spins", point.spin_threshold)
+    } else {
+        name
+    }
 }
 
 /// The values that distinguish the points of the league from those in other leagues.
@@ -286,13 +343,15 @@ mod tests {
     #[test]
     fn a_league_has_a_line_for_each_lock() {
         let study = study();
-        let [short, long] = &tables(&study, &League::all(&study))[..] else {
-            panic!("two leagues")
+        let [short, long, ranks] = &tables(&study, &League::all(&study))[..] else {
+            panic!("two leagues, and the places in both")
         };
         assert_eq!(short.title, "The league (critical section 50)");
         assert_eq!(long.title, "The league (critical section 500)");
-        assert_eq!(short.lines.len(), 3);
-        assert_eq!(short.head[3..6], ["lhp:50,5ms 2x", "lwp:50,5ms 2x", "host 2x"]);
+        assert_eq!((short.lines.len(), ranks.lines.len()), (3, 3));
+        assert_eq!(ranks.title, "Places over all leagues");
+        assert_eq!(short.head[..2], ["lock", "work"]);
+        assert_eq!(short.head[6..9], ["lhp:50,5ms 2x", "lwp:50,5ms 2x", "host 2x"]);
         let text = super::super::text::table(short, 120);
         assert!(text.contains("ticket") && text.contains(" .. "), "{text}");
     }
@@ -304,7 +363,7 @@ mod tests {
         assert_eq!(sentences.len(), 6);
         let text = &sentences[0].text;
         assert!(text.starts_with("critical section 50: "), "{text}");
-        assert!(text.contains("keeps most of its rate in the worst of three schedules"), "{text}");
+        assert!(text.contains("the highest rate in the worst of three schedules"), "{text}");
         assert!(text.contains("under the host's scheduler"), "{text}");
     }
 

@@ -16,6 +16,8 @@ pub mod moved;
 mod nodes;
 mod notes;
 #[cfg(test)]
+mod outcome_tests;
+#[cfg(test)]
 mod plural_tests;
 pub mod regressions;
 mod replayed;

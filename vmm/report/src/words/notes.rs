@@ -33,10 +33,9 @@ fn of_point(point: &PointStudy) -> Vec<String> {
     notes.extend(
         point.preempted.and_then(|preempted| preempted.divergence).as_ref().map(replay::summary),
     );
-    if let Some(entering) =
-        point.preempted.map(|preempted| preempted.entering).filter(|entering| *entering > 0.0)
-    {
-        notes.push(format!("LHP/s and LWP/s may be {} more in total", si(entering)));
+    if let Some(preempted) = point.preempted.filter(|preempted| preempted.entering > 0.0) {
+        let (prefix, entering) = (preempted.in_lock.prefix(), si(preempted.entering));
+        notes.push(format!("{prefix}LHP/s and LWP/s may be {entering} more in total"));
     }
     notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {

@@ -82,6 +82,10 @@ fn cause(gap: Gap) -> String {
         Gap::Second => "no figures in the second run".to_owned(),
         Gap::Broken => "BROKEN in the first run".to_owned(),
         Gap::Apart => "no node in common".to_owned(),
+        Gap::Lost { have } => format!(
+            "fewer repetitions than the first run ({} of {}), as cells failed or did not run",
+            have.1, have.0
+        ),
         Gap::Few { have, need } => {
             let place = match (need.0 > have.0, need.1 > have.1) {
                 (false, true) => format!("{} in the second run", need.1),

@@ -468,14 +468,17 @@ pub fn bare_p(p: Option<f64>) -> String {
 }
 
 /// `pv-ticket has 31x the throughput of ticket at 4x`; by ranks alone `is faster than`.
-pub(super) fn claim(study: &Study, comparison: &Comparison, times: f64) -> String {
+pub(super) fn claim(study: &Study, comparison: &Comparison) -> String {
     let (subject, against) = names::sides(study, comparison);
     let place = place(study, comparison);
-    match comparison.outcome() {
-        _ if !comparison.is_contrary() => {
-            format!("{subject} has {} the throughput of {against}{place}", ratio(times))
+    match (comparison.outcome(), comparison.ratio) {
+        (Outcome::More, None) => {
+            format!("{subject} completes operations, {against} does not{place}")
         }
-        Outcome::More => format!("{subject} is faster than {against}{place}"),
+        (_, Some(times)) if !comparison.is_contrary() => {
+            format!("{subject} has {} the throughput of {against}{place}", ratio(times.value))
+        }
+        (Outcome::More, _) => format!("{subject} is faster than {against}{place}"),
         _ => format!("{subject} is slower than {against}{place}"),
     }
 }

@@ -13,7 +13,10 @@ use super::{
 use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
 use base::{sanitize, units::CpuList};
 use study::{
-    findings::{Extremes, PointStudy, Study, Timed, VcpuTimeShares, compare::Outcome, diff},
+    findings::{
+        Extremes, InLock, PointStudy, Study, Timed, VcpuTimeShares, compare::Outcome, diff,
+        point::Preempted,
+    },
     point::Point,
     spec,
     stats::{self, Estimate},
@@ -229,8 +232,8 @@ pub fn throughput(study: &Study) -> Option<Table> {
 fn comparisons(study: &Study) -> Option<Table> {
     let tested = study.comparisons.first().map_or(0, |comparison| comparison.tested);
     let note = format!(
-        "By medians: ratio of the medians, within each node or host in units of the baseline's median there; \
-         bootstrapped. By pairs: median of the ratios of repetitions that were neighbours in time. p: permutation \
+        "By medians: ratio of the medians, bootstrapped; of several nodes or hosts, the median ratio of all pairs \
+         in the same place, with an exact interval. By pairs: median of the ratios of repetitions that were neighbours in time. p: permutation \
          test of the rank sums within each node or host; Holm's correction is over {} of this report. Too few: \
          repetitions in the same places. Apart: no node or host has both. (ranks): the medians are in the \
          opposite order.",
@@ -272,30 +275,45 @@ fn comparisons(study: &Study) -> Option<Table> {
 
 /// Other behaviour of vCPUs: halts, waits, and targets of preemptions.
 fn behaviour(study: &Study) -> Option<Table> {
+    let is_observed = |point: &PointStudy| point.preempted.is_some_and(|it| it.in_lock.is_observed);
     let note = "Over all repetitions. slow: operations that had to wait. LHP, LWP: preemptions of \
                 a lock holder, of the next in line. queued: of a waiter further back. wasted: share of the slots' time spun while these were \
                 preempted. All four are lower bounds; in Linux guests they cover spinlocks only. \
                 Jain: fairness between vCPUs, 1 is even; only for workloads with one worker per vCPU.";
-    let head = [
-        "point", "halts/s", "kicks/s", "slow", "Jain", "LHP/s", "LWP/s", "queued/s", "wasted",
-        "spun s/s",
-    ];
+    let of_observed = " observed: of guests without telemetry, where few holders are found.";
+    let note = [note, if study.points.iter().any(is_observed) { of_observed } else { "" }].concat();
+    let rates = "halts/s kicks/s slow Jain LHP/s LWP/s queued/s".split(' ');
+    let observed = ["observed LHP/s", "observed LWP/s", "observed queued/s"];
+    let head: Vec<&str> =
+        ["point"].into_iter().chain(rates).chain(observed).chain(["wasted", "spun s/s"]).collect();
     let title = "Waiting, preemption and fairness";
-    Table::new("behaviour", title, note, &head).by_facet(study, |point| {
+    Table::new("behaviour", title, &note, &head).by_facet(study, |point| {
         point.rate?;
         let preempted = point.preempted;
+        let [lhp, lwp, queued] = in_lock(preempted, false);
+        let [observed_lhp, observed_lwp, observed_queued] = in_lock(preempted, true);
         Some(vec![
             si(point.halts),
             si(point.kicks),
             point.slow.map_or_else(dash, percent),
             point.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
-            preempted.map_or_else(dash, |preempted| si(preempted.lhp)),
-            preempted.map_or_else(dash, |preempted| si(preempted.lwp)),
-            preempted.map_or_else(dash, |preempted| si(preempted.queued)),
+            lhp,
+            lwp,
+            queued,
+            observed_lhp,
+            observed_lwp,
+            observed_queued,
             preempted.and_then(|preempted| preempted.wasted_share).map_or_else(dash, percent),
             preempted.and_then(|preempted| preempted.wasted).map_or_else(dash, si),
         ])
     })
+}
+
+/// LHP, LWP and queued of this source.
+fn in_lock(preempted: Option<Preempted>, is_observed: bool) -> [String; 3] {
+    let states = preempted.map(|it| it.in_lock).filter(|it| it.is_observed == is_observed);
+    let rates = states.map(|InLock { lhp, lwp, queued, .. }| [lhp, lwp, queued].map(si));
+    rates.unwrap_or_else(|| [dash(), dash(), dash()])
 }
 
 /// Counts by the host's kernel, and the reasons for missing counts.

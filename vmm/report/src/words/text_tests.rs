@@ -218,6 +218,37 @@ fn unjudged_points_are_reported() {
     assert!(line.starts_with(begin), "{line}");
 }
 
+/// Regression: a second run passed with 5 of 8 repetitions because 3 cells had failed, or had not run.
+#[test]
+fn lost_repetitions_are_not_a_pass() {
+    let fixture =
+        |seed, rounds| Fixture { seed, rounds, policies: vec!["rr"], ..Fixture::default() };
+    let failed = || Outcome::Failed { error: "it died".into(), trace: String::new() };
+    let with = |outcome: &dyn Fn() -> Option<Outcome>| {
+        let mut run = record(&fixture(2, 8));
+        let (kept, lost): (Vec<_>, Vec<_>) =
+            run.contents.cells.into_iter().partition(|cell| cell.round < 5);
+        let changed = lost.into_iter().filter_map(|cell| {
+            outcome().map(|outcome| study::store::record::CellLine { outcome, ..cell })
+        });
+        run.contents.cells = kept.into_iter().chain(changed).collect();
+        Study::new(&[run])
+    };
+    let first = || study_of(&fixture(1, 8));
+    for second in [with(&|| Some(failed())), with(&|| Some(Outcome::Aborted)), with(&|| None)] {
+        let diff = Diff::new(first(), second);
+        assert_eq!(diff.regressions(), []);
+        let line = not_judged(&diff).unwrap();
+        let expected = "8 points cannot be judged: fewer repetitions than the first run (5 of 8), as \
+                        cells failed or did not run: ";
+        assert!(line.starts_with(expected), "{line}");
+    }
+    // A second run that was planned with fewer repetitions can be judged, and so can lost cells of the first.
+    let shorter = Diff::new(first(), study_of(&fixture(2, 6)));
+    let longer = Diff::new(with(&|| Some(failed())), study_of(&fixture(3, 6)));
+    assert_eq!([shorter, longer].map(|diff| not_judged(&diff)), [None, None]);
+}
+
 /// Regression: NOT REPEATED was only shown in `compare` and in tables of schedules.
 #[test]
 fn failed_replays_are_reported_everywhere() {

@@ -115,13 +115,11 @@ pub fn ratios(study: &Study, axis: Axis) -> String {
     let candidates = study.comparisons.iter().filter(|comparison| comparison.axis == axis);
     let clear: Vec<&Comparison> = candidates
         .filter(|comparison| matches!(comparison.outcome(), Outcome::More | Outcome::Less))
-        .filter(|comparison| comparison.ratio.is_some())
         .collect();
     let Some(best) = clearest(&clear) else {
         return format!("No difference by {} is significant", axis.name());
     };
-    let times = best.ratio.map_or(1.0, |ratio| ratio.value);
-    claim(study, best, times) + ranks_remark(best.is_contrary())
+    claim(study, best) + ranks_remark(best.is_contrary())
 }
 
 fn max(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&PointStudy, f64)> {
@@ -149,9 +147,9 @@ type PreemptionRate = fn(&Preempted) -> f64;
 /// Waiters further back count, too: such a waiter may become the next in line while it is off its CPU.
 pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'static str)> {
     let kinds: [(PreemptionRate, &str); 3] = [
-        (|preempted| preempted.lhp, "a lock's holder"),
-        (|preempted| preempted.lwp, "the next in line"),
-        (|preempted| preempted.queued, "a waiter further back"),
+        (|preempted| preempted.in_lock.lhp, "a lock's holder"),
+        (|preempted| preempted.in_lock.lwp, "the next in line"),
+        (|preempted| preempted.in_lock.queued, "a waiter further back"),
     ];
     kinds.into_iter().filter_map(|(rate, victim)| {
         let (point, count) = max(study, |point| point.preempted.as_ref().map(rate))?;
@@ -162,7 +160,9 @@ pub(super) fn hits(study: &Study) -> impl Iterator<Item = (&PointStudy, f64, &'s
 /// `the next in line is preempted up to 58 times a second: ticket at 2x`.
 pub(super) fn hit(study: &Study, (point, count, victim): (&PointStudy, f64, &str)) -> String {
     let place = point_name(study, point);
-    format!("{victim} is preempted up to {} times a second: {place}", si(count))
+    let is_observed = point.preempted.is_some_and(|preempted| preempted.in_lock.is_observed);
+    let source = if is_observed { " (observed)" } else { "" };
+    format!("{victim} is preempted up to {} times a second{source}: {place}", si(count))
 }
 
 /// Title of the figure of preemptions.

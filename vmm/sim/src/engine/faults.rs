@@ -78,7 +78,7 @@ impl Sim {
 
     /// Sends a kick from `v` to `target`, subject to faults.
     pub(super) fn kick(&mut self, v: usize, target: usize) {
-        let exit = self.costs.exit;
+        let exit = self.lock_exit;
         self.shared.waits.kicked(target, v);
         let FaultSpec { drop, dup, spurious, .. } = self.faults.spec;
         if self.faults.happens(spurious) && self.per_guest > 1 {

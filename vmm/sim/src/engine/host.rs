@@ -88,7 +88,10 @@ impl Sim {
         if matches!(request, Request::Halt(_)) && self.delay_halt(v, pcpu) {
             return;
         }
-        let exit = self.costs.exit;
+        let exit = match request {
+            Request::Halt(_) | Request::Kick(_) => self.lock_exit,
+            _ => self.costs.exit,
+        };
         let vcpu = &mut self.vcpus[v];
         vcpu.round.mark_mixed();
         (vcpu.state, vcpu.answer) = (NextEvent::Done, 0);
@@ -128,6 +131,14 @@ impl Sim {
         let shares_table = self.load.shares_table;
         let place = |lock, queued| subject.releases_before(lock, shares_table, queued);
         self.shared.activity(v, is_drawn, place)
+    }
+
+    /// Records the spin of `v`, if it is the head of a queue.
+    #[cold]
+    pub(super) fn watch_head(&self, v: usize) {
+        if let LockActivity::Waiting { distance: Some(0 | 1), .. } = self.activity(v) {
+            self.shared.waits.spin_as_head(v);
+        }
     }
 
     pub(super) fn observe(&self, v: usize) -> Observation {
@@ -186,6 +197,7 @@ impl Sim {
             Event::Kicked(by) => by.map(|by| by.vcpu.ix()),
             _ => None,
         };
+        let from = self.vcpus[kicker.unwrap_or(v)].pcpu;
         for affected in [Some(v), kicker].into_iter().flatten() {
             self.take_cpu(affected, &actions);
         }
@@ -195,7 +207,7 @@ impl Sim {
                     if let Some(trace) = &mut self.trace {
                         trace.granted(self.now, vcpu.ix(), slot);
                     }
-                    self.enter(vcpu.ix(), slot, exit);
+                    self.enter(vcpu.ix(), slot, exit, from);
                 }
                 Action::Recall(vcpu) => self.set_deadline(vcpu.ix()),
                 Action::Ask(vcpu) => self.shared.vcpu(vcpu.ix()).yields.set(true),
@@ -264,11 +276,14 @@ impl Sim {
         self.publish_running(v);
     }
 
-    /// Gives `v` the CPU of `slot`.
-    fn enter(&mut self, v: usize, slot: SlotId, exit: Picos) {
+    /// Gives `v` the CPU of `slot`, by a decision on the CPU `from`, if it is on any.
+    fn enter(&mut self, v: usize, slot: SlotId, exit: Picos, from: u16) {
         let pcpu = slot.0 as usize;
-        let is_switch = self.pcpus[pcpu].last_left == self.now;
-        let entry = if is_switch { self.costs.switch } else { self.costs.wakeup };
+        let entry = match (self.pcpus[pcpu].last_left == self.now, from) {
+            (true, _) => self.costs.switch,
+            (false, NO_CPU) => self.costs.wakeup,
+            (false, from) => self.costs.wakeup + self.lines.interrupt(from.into(), pcpu),
+        };
         let vcpu = &mut self.vcpus[v];
         vcpu.pcpu = pcpu as u16;
         let entered = self.now.max(self.pcpus[pcpu].stolen_until) + exit + entry;
@@ -335,5 +350,20 @@ mod tests {
         (0..1_000).for_each(|_| sim.stop(0));
         assert_eq!(sim.vcpus[0].pcpu, 0, "it stays");
         assert_eq!(sim.events.time(0), before + spec.machine.costs.exit);
+    }
+
+    #[test]
+    fn interrupts_take_longer_from_afar() {
+        let mut spec = spec(System::PvTicket, 1, "rr");
+        (spec.machine, spec.cpus) = (Machine::of_steps(4), 4);
+        spec.machine.costs.wakeup = Picos(1_000);
+        let [near, far] = [10, 300].map(Picos);
+        (spec.machine.levels[0].lines.wakeup, spec.machine.levels[1].lines.wakeup) = (near, far);
+        for (from, way) in [(NO_CPU, Picos::ZERO), (2, near), (0, far)] {
+            let mut sim = Sim::new(&spec).expect("it can be simulated");
+            sim.leave(0, sim.vcpus[0].pcpu.into());
+            sim.enter(0, SlotId(3), Picos::ZERO, from);
+            assert_eq!(sim.pcpus[3].entered, sim.now + Picos(1_000) + way, "from {from}");
+        }
     }
 }

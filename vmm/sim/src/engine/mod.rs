@@ -104,6 +104,8 @@ pub struct Sim {
     /// Number of vCPUs of a guest.
     per_guest: usize,
     costs: Costs,
+    /// The cost of a halt and of a kick.
+    lock_exit: Picos,
     law: LineLaw,
     load: Load,
     skip_iterations: bool,
@@ -136,6 +138,8 @@ pub struct Sim {
     /// Time without progress after which the simulation is stuck: many times the longest wait for a slot.
     progress_timeout: Picos,
     limits: Limits,
+    /// Whether to count acquisitions by others while the head of a queue spins.
+    watches_heads: bool,
     trace: Option<Box<EventTrace>>,
 }
 
@@ -275,6 +279,11 @@ impl Sim {
             critical_off: vec![0; guests].into(),
             per_guest,
             costs: spec.machine.costs,
+            lock_exit: if spec.host.serves_in_kernel {
+                spec.machine.costs.kernel_exit()
+            } else {
+                spec.machine.costs.exit
+            },
             law: spec.law,
             load: spec.load.clone(),
             skip_iterations: spec.skip_iterations,
@@ -301,6 +310,7 @@ impl Sim {
             progress_timeout: Picos::from(Nanos::millis(1_000))
                 + Picos::from(Nanos(20 * vcpus as u64 * slice.0)),
             limits: Limits::new(cpus, vcpus),
+            watches_heads: false,
             trace: None,
         };
         if spec.host.noise.is_some() {
@@ -392,6 +402,11 @@ impl Sim {
     pub(crate) fn run_to_end(&mut self) -> Result<(), Stuck> {
         self.shared.end();
         self.run_until(Picos::LAST)
+    }
+
+    /// Counts acquisitions by others while the head of a queue spins, see [`LongestWaits::as_head`].
+    pub(crate) fn watch_heads(&mut self) {
+        self.watches_heads = true;
     }
 
     /// The longest completed waits so far. Valid only with one guest.

@@ -1,5 +1,7 @@
 //! Pause-loop exits.
 
+use sched::core::State;
+
 use super::*;
 
 impl Sim {
@@ -19,7 +21,7 @@ impl Sim {
     /// Makes `v` leave its guest after a pause loop that exceeds its window.
     #[cold]
     pub(super) fn pause_exit(&mut self, v: usize, pcpu: usize) {
-        let exit = self.costs.exit;
+        let exit = self.pause_exit_cost(v);
         self.end_pause_loop(v);
         self.spins += 1;
         let vcpu = &mut self.vcpus[v];
@@ -28,6 +30,14 @@ impl Sim {
         self.events.set(pcpu, self.now + exit);
         let observation = self.observe(v);
         self.handle_event(v, Event::SpunOut(observation), exit);
+    }
+
+    /// The cost of a pause-loop exit of `v`: with a try to yield if a vCPU of its guest waits for a CPU.
+    pub(super) fn pause_exit_cost(&self, v: usize) -> Picos {
+        let waits = |peer: usize| self.core.state(VcpuIndex(peer as u32)) == State::Ready;
+        let has_target = self.costs.yield_to > Picos::ZERO && self.guest_vcpus(v).any(waits);
+        let tried = if has_target { self.costs.yield_to } else { Picos::ZERO };
+        self.costs.kernel_exit() + tried
     }
 
     /// Ends the pause loop of `v` with an exit.
@@ -60,5 +70,53 @@ impl Sim {
         if let (Some(pauses), Some(pause_loop)) = (&self.pauses, &mut self.vcpus[v].pauses) {
             *pause_loop = pauses.reset();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_model::{HostModel, Ple};
+    use crate::tests::{MILLI, spec};
+    use crate::{SimFigures, System};
+
+    const KERNEL: Picos = Picos(1_000_000);
+    const TRY: Picos = Picos(7_000_000);
+
+    fn exiting(system: System, vcpus: usize, in_kernel: Option<Picos>, yield_to: Picos) -> Spec {
+        let mut spec = spec(system, vcpus, "host-cfs:1200us,150us,200us");
+        spec.host = HostModel { ple: Some(Ple::fixed()), ..HostModel::default() };
+        (spec.machine.costs.in_kernel, spec.machine.costs.yield_to) = (in_kernel, yield_to);
+        spec
+    }
+
+    #[test]
+    fn a_pause_exit_tries_to_yield_only_to_a_waiting_vcpu() {
+        for (vcpus, cost) in [(4, KERNEL), (5, KERNEL + TRY)] {
+            let spec = exiting(System::NativeTicket, vcpus, Some(KERNEL), TRY);
+            let mut sim = Sim::new(&spec).expect("it can be simulated");
+            sim.run_until(MILLI).expect("it goes on");
+            assert_eq!(sim.pause_exit_cost(0), cost, "{vcpus} vCPUs on 4 CPUs");
+            sim.finish().expect("it ends");
+        }
+    }
+
+    #[test]
+    fn exits_in_the_kernel_cost_an_exit_unless_the_file_states_them() {
+        let run = |system, in_kernel, yield_to, serves_in_kernel| {
+            let mut spec = exiting(system, 8, in_kernel, yield_to);
+            spec.host.serves_in_kernel = serves_in_kernel;
+            crate::tests::run(&spec, Picos(8 * MILLI.0))
+        };
+        let figures = |in_kernel, serves| run(System::PvTicket, in_kernel, Picos::ZERO, serves);
+        let exit = spec(System::PvTicket, 8, "rr").machine.costs.exit;
+        let usual: SimFigures = figures(None, false);
+        assert!(usual.halts > 20 && usual.pause_exits > 20, "{usual:?}");
+        assert_eq!(figures(Some(exit), true), usual);
+        assert_ne!(figures(Some(KERNEL), false), usual, "pause-loop exits");
+        assert_ne!(figures(Some(KERNEL), false), figures(Some(KERNEL), true), "halts and kicks");
+        // Waiters that only spin leave vCPUs without a CPU.
+        let tries = |yield_to| run(System::NativeTicket, Some(KERNEL), yield_to, true);
+        assert_ne!(tries(TRY), tries(Picos::ZERO));
     }
 }

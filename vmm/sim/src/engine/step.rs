@@ -90,6 +90,9 @@ impl Sim {
                     Some(Resume::with(0))
                 }
                 Request::Spin(limit) => {
+                    if self.watches_heads {
+                        self.watch_head(v);
+                    }
                     self.pause(v, pcpu, limit, at);
                     break;
                 }

@@ -29,6 +29,9 @@ impl Sim {
                 let span = load.think.draw(&mut vcpu.rng);
                 vcpu.lock = load.draw_lock(&mut vcpu.rng) as u16;
                 vcpu.answer = vcpu.lock.into();
+                if load.tries.is_some_and(|tries| tries.happens(&mut vcpu.rng)) {
+                    vcpu.answer |= guest::TRIES;
+                }
                 let then = match () {
                     () if load.draw_sleep(&mut vcpu.rng) => NextEvent::FallAsleep,
                     () if load.draw_shootdown(false, &mut vcpu.rng) => NextEvent::Shootdown,
@@ -158,12 +161,13 @@ impl Sim {
         match vcpu.answers {
             Answers { missing: 0, last, .. } if last <= self.now => Some(Resume::with(vcpu.answer)),
             Answers { missing: 1.., exit_at: Some(exits), .. } if exits <= self.now => {
-                let back = self.now + self.costs.exit;
+                let exit = self.pause_exit_cost(v);
+                let back = self.now + exit;
                 self.pcpus[usize::from(vcpu.pcpu)].entered = back;
                 self.end_pause_loop(v);
                 self.await_answers(v, back);
                 let observation = self.observe(v);
-                self.handle_event(v, Event::SpunOut(observation), self.costs.exit);
+                self.handle_event(v, Event::SpunOut(observation), exit);
                 None
             }
             _ => {

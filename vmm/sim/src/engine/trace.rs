@@ -112,6 +112,9 @@ impl Sim {
             Request::IsPredecessorOff(_, ticket) => {
                 format!("is the waiter before ticket {ticket} off? {answer}")
             }
+            Request::Work(Work::Think) if answer & guest::TRIES != 0 => {
+                format!("tries lock {}", answer & !guest::TRIES)
+            }
             Request::Work(Work::Think) => format!("takes lock {answer}"),
             Request::Work(Work::Critical) => "end of the critical section".into(),
             other => format!("{other:?}").to_lowercase(),

@@ -47,6 +47,8 @@ pub(crate) struct VcpuActivity {
     held_ticket: Cell<Option<u16>>,
     /// Whether the vCPU is releasing its lock.
     pub(crate) releases: Cell<bool>,
+    /// Whether its operation calls `try_lock` first.
+    pub(crate) tries: Cell<bool>,
     /// Whether the schedule has asked the vCPU to yield.
     pub(crate) yields: Cell<bool>,
     pub(crate) operations: Cell<u64>,

@@ -36,11 +36,13 @@ impl RunningVcpu<'_> {
 
 impl Pv for RunningVcpu<'_> {
     #[inline(always)]
+    #[track_caller]
     fn spin_hint(&self) {
         request(Request::Spin(u32::MAX));
     }
 
     #[inline(always)]
+    #[track_caller]
     fn spin(&self, most: u32) -> u32 {
         if self.spins_in_line {
             self.shared.waits.in_line(self.index);
@@ -49,21 +51,25 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn lock_spinning(&self, ticket: u16) {
         request(Request::Halt(ticket));
     }
 
     #[inline(always)]
+    #[track_caller]
     fn unlock_kick(&self, cpu: usize) {
         request(Request::Kick(cpu));
     }
 
     #[inline(always)]
+    #[track_caller]
     fn predecessor_is_off(&self, lock: usize, ticket: u16) -> bool {
         request(Request::IsPredecessorOff(lock, ticket)) != 0
     }
 
     #[inline(always)]
+    #[track_caller]
     fn is_off(&self, cpu: usize) -> bool {
         request(Request::IsOff(cpu)) != 0
     }
@@ -75,11 +81,13 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn socket(&self) -> u16 {
         request(Request::Socket) as u16
     }
 
     #[inline(always)]
+    #[track_caller]
     fn slice_left(&self) -> u64 {
         match request(Request::SliceLeft) {
             Answer::MAX => u64::MAX,
@@ -88,12 +96,15 @@ impl Pv for RunningVcpu<'_> {
     }
 
     #[inline(always)]
+    #[track_caller]
     fn is_critical_off(&self) -> bool {
         request(Request::IsCriticalOff) != 0
     }
 
     #[inline(always)]
+    #[track_caller]
     fn yield_to(&self, cpu: usize) {
+        self.shared.waits.yields(self.index);
         request(Request::YieldTo(cpu));
     }
 }
@@ -327,15 +338,20 @@ impl<L: RawLock> Operate for SimSpinlock<L> {
         let vcpu = running_vcpu(guest);
         let cpu = cpu(guest, &vcpu, waiters);
         let activity = guest.activity();
+        let lock = &memory.lock.0.0;
         let mut taken = locks::Acquisition::default();
         guest.shared.waits.begin(guest.index, guest.shared.now());
-        with_marks(guest, Mark::Enter, || taken = memory.lock.0.0.lock(&cpu), Mark::Taken);
+        let take = || {
+            let tried = if activity.tries.get() { lock.try_lock(&cpu) } else { None };
+            taken = tried.unwrap_or_else(|| lock.lock(&cpu));
+        };
+        with_marks(guest, Mark::Enter, take, Mark::Taken);
         guest.shared.waits.finish(guest.index, guest.shared.now());
         let in_order = !guest.has_data || memory.section.follows::<L>(&taken).is_ok();
         memory.critical(guest, &vcpu, in_order);
         activity.releases.set(true);
         let mut released = locks::Release::default();
-        with_marks(guest, Mark::Release, || released = memory.lock.0.0.unlock(&cpu), Mark::OutsideLock);
+        with_marks(guest, Mark::Release, || released = lock.unlock(&cpu), Mark::OutsideLock);
         activity.releases.set(false);
         count_operation(activity, taken.slow, taken.halts, released.kicks);
     }

@@ -7,7 +7,7 @@ mod wide;
 
 use std::rc::Rc;
 
-use sim_cell::{Request, Work, request};
+use sim_cell::{Answer, Request, Work, request};
 use simulated_locks::{Handoff, System};
 
 use activity::count;
@@ -18,6 +18,9 @@ pub use waits::{LongestWaits, WaitTimes};
 const NARROW: usize = simulated_locks::MAX_CPUS;
 /// Maximum number of vCPUs in the large table.
 pub(crate) const WIDE: usize = simulated_locks_1024::MAX_CPUS;
+
+/// Flag in the answer to [`Work::Think`], the lock to take: calls `try_lock` first.
+pub(crate) const TRIES: Answer = 1 << 16;
 
 /// Picoseconds per tick of a vCPU's clock: 2.5 GHz.
 pub(crate) const TICK: u64 = 400;
@@ -99,10 +102,12 @@ pub(crate) fn run_operations(subject: &dyn SimulatedSystem, guest: &VcpuContext)
         if guest.may_sleep {
             subject.settle(guest);
         }
-        let lock = request(Request::Work(Work::Think)) as usize;
+        let answer = request(Request::Work(Work::Think));
         if guest.shared.is_ended() {
             break;
         }
+        activity.tries.set(answer & TRIES != 0);
+        let lock = (answer & !TRIES) as usize;
         subject.operate(guest, lock);
         count(&activity.operations, 1);
         count(&guest.shared.operations, 1);

@@ -20,6 +20,10 @@ pub struct LongestWaits {
     /// excludes acquisitions that are due to the schedule: from the release whose kick lets the vCPU in,
     /// and while it is preempted.
     pub throttled: u64,
+    /// Like `in_line`, of vCPUs that ran from then on and did not yield.
+    pub running: u64,
+    /// Maximum number of acquisitions by others while a vCPU spun as the head of its queue.
+    pub as_head: u64,
     /// Longest time from the call to the acquisition.
     pub longest: Picos,
 }
@@ -47,6 +51,8 @@ enum Excuse {
 #[derive(Debug, Clone, Copy, Default)]
 struct VcpuWait {
     is_waiting: bool,
+    /// Whether it has lost its CPU or yielded in line.
+    has_left: bool,
     since: Picos,
     /// Acquisitions by all vCPUs when it got in line.
     in_line: Option<u64>,
@@ -81,6 +87,9 @@ pub(crate) struct WaitCounter {
     locks: Box<[Cell<usize>]>,
     /// Per vCPU: acquisitions at its last release, while it sends the kicks of that release.
     released: Box<[Cell<Option<u64>>]>,
+    /// Acquisitions at the second spin of each vCPU as the head of its queue, since it got its CPU or was last about to
+    /// halt; [`u64::MAX`] after one spin.
+    heads: Box<[Cell<Option<u64>>]>,
     /// Acquisitions by lock.
     taken: Box<[Cell<u64>]>,
     longest: Cell<LongestWaits>,
@@ -94,6 +103,7 @@ impl WaitCounter {
             vcpus: (0..vcpus).map(|_| Cell::default()).collect(),
             locks: (0..vcpus).map(|_| Cell::default()).collect(),
             released: (0..vcpus).map(|_| Cell::default()).collect(),
+            heads: (0..vcpus).map(|_| Cell::default()).collect(),
             taken: (0..locks).map(|_| Cell::default()).collect(),
             longest: Cell::default(),
             times: (0..BUCKETS).map(|_| Cell::default()).collect(),
@@ -150,8 +160,24 @@ impl WaitCounter {
         });
     }
 
+    /// Records that the vCPU spins as the head of its queue. It may have become the head during the first of these
+    /// spins; at the second it has kept other CPUs out.
+    pub(crate) fn spin_as_head(&self, vcpu: usize) {
+        let (taken, longest) = (self.taken(vcpu), self.longest.get());
+        let since = self.heads[vcpu].get();
+        let as_head = longest.as_head.max(taken.saturating_sub(since.unwrap_or(taken)));
+        self.longest.set(LongestWaits { as_head, ..longest });
+        self.heads[vcpu].set(Some(since.map_or(u64::MAX, |since| since.min(taken))));
+    }
+
+    /// Records that the vCPU yields its CPU.
+    pub(crate) fn yields(&self, vcpu: usize) {
+        self.change(vcpu, |wait, _| wait.has_left |= wait.in_line.is_some());
+    }
+
     /// Records that the vCPU has published its wait: it is outside if it is not in line.
     pub(crate) fn published(&self, vcpu: usize) {
+        self.heads[vcpu].set(None);
         self.change(vcpu, |wait, taken| {
             if wait.is_waiting && wait.in_line.is_none() {
                 wait.throttled.get_or_insert(taken);
@@ -187,6 +213,8 @@ impl WaitCounter {
 
     /// Records that the vCPU loses its CPU, by a halt or by preemption.
     pub(crate) fn record_off_cpu(&self, vcpu: usize, halts: bool) {
+        self.heads[vcpu].set(None);
+        self.yields(vcpu);
         self.change(vcpu, |wait, taken| match wait.excuse {
             _ if !wait.is_throttled() => {}
             None if !halts => wait.excuse = Some((Excuse::Preempted, taken)),
@@ -200,10 +228,12 @@ impl WaitCounter {
     pub(crate) fn finish(&self, vcpu: usize, now: Picos) {
         let taken = self.taken(vcpu);
         let mut wait = self.vcpus[vcpu].take();
+        self.heads[vcpu].set(None);
         wait.end_excuse(taken);
         let mut longest = self.longest.get();
         let since = |from: Option<u64>| from.map_or(0, |from| taken - from);
         longest.in_line = longest.in_line.max(since(wait.in_line));
+        longest.running = longest.running.max(since(wait.in_line.filter(|_| !wait.has_left)));
         longest.throttled =
             longest.throttled.max(since(wait.throttled).saturating_sub(wait.excused));
         let waited = now.since(wait.since);
@@ -234,7 +264,9 @@ mod tests {
         acquire_by_other(&waits, 2);
         waits.in_line(0);
         waits.finish(0, Picos(100));
-        assert_eq!(waits.longest(), LongestWaits { in_line: 2, throttled: 0, longest: Picos(90) });
+        let longest = Picos(90);
+        let expected = LongestWaits { in_line: 2, running: 2, longest, ..LongestWaits::default() };
+        assert_eq!(waits.longest(), expected);
         acquire_by_other(&waits, 9);
         waits.in_line(0);
         waits.begin(0, Picos(200));
@@ -266,6 +298,24 @@ mod tests {
         waits.finish(0, Picos(100));
         let LongestWaits { in_line, throttled: outside, .. } = waits.longest();
         assert_eq!((in_line, outside), (2, 3 + 4 + 2));
+    }
+
+    #[test]
+    fn a_head_counts_from_its_second_spin_until_it_leaves() {
+        let waits = WaitCounter::new(2, 1);
+        waits.begin(0, Picos(10));
+        waits.in_line(0);
+        let spin = |others| {
+            waits.spin_as_head(0);
+            acquire_by_other(&waits, others);
+        };
+        [5, 2].into_iter().for_each(spin);
+        waits.published(0);
+        [7, 1].into_iter().for_each(spin);
+        spin(3);
+        waits.record_off_cpu(0, false);
+        waits.finish(0, Picos(100));
+        assert_eq!((waits.longest().as_head, waits.longest().running), (1, 0));
     }
 
     #[test]

@@ -26,10 +26,12 @@ const COSTS: &[&str] = &[
     "exit",
     "switch",
     "wakeup",
+    "in-kernel",
+    "yield",
     "hop",
 ];
 const LEVEL: &[&str] =
-    &["name", "cpus", "load-modified", "load-shared", "store-modified", "store-shared"];
+    &["name", "cpus", "load-modified", "load-shared", "store-modified", "store-shared", "wakeup"];
 const NOISE: &[&str] = &["busy", "idle"];
 const COST: &[&str] = &["cycles", "ns", "source", "note"];
 
@@ -115,6 +117,10 @@ impl CostReader {
         Ok(picos)
     }
 
+    fn optional(&mut self, table: &Keys<'_>, key: &str) -> Result<Option<Picos>> {
+        table.get(key).map(|_| self.cost(table, key)).transpose()
+    }
+
     fn costs(&mut self, table: &Keys<'_>) -> Result<Costs> {
         let costs = Costs {
             hit: self.cost(table, "hit")?,
@@ -126,10 +132,10 @@ impl CostReader {
             exit: self.cost(table, "exit")?,
             switch: self.cost(table, "switch")?,
             wakeup: self.cost(table, "wakeup")?,
+            in_kernel: self.optional(table, "in-kernel")?,
+            yield_to: self.optional(table, "yield")?.unwrap_or_default(),
         };
-        if table.get("hop").is_some() {
-            self.cost(table, "hop")?;
-        }
+        self.optional(table, "hop")?;
         if costs.pause == Picos::ZERO {
             return Err(table.invalid("pause", "a spin loop cannot be free".into()));
         }
@@ -180,6 +186,10 @@ impl CostReader {
             load_shared: self.cost(&table, "load-shared")?,
             store_modified: self.cost(&table, "store-modified")?,
             store_shared: self.cost(&table, "store-shared")?,
+            wakeup: match table.get("wakeup") {
+                Some(_) => self.cost(&table, "wakeup")?,
+                None => Picos::ZERO,
+            },
         };
         Ok(Level { name, cpus, lines })
     }

@@ -38,6 +38,18 @@ fn errors_are_one_line_with_the_key() {
 }
 
 #[test]
+fn costs_of_the_kernel_are_optional() {
+    let first = parse(FILE).expect("it can be read");
+    assert_eq!((first.costs.kernel_exit(), first.costs.yield_to), (first.costs.exit, Picos::ZERO));
+    let costs = "[costs]\nin-kernel = { ns = 900, source = \"assumed\" }\n\
+                 yield = { ns = 40, source = \"assumed\" }";
+    let machine = parse(&FILE.replacen("[costs]", costs, 1)).expect("it can be read");
+    assert_eq!(machine.costs.kernel_exit(), Picos(900_000));
+    assert_eq!(machine.costs.yield_to, Picos(40_000));
+    assert_eq!(parse(&machine.to_toml()).expect("what was written can be read"), machine);
+}
+
+#[test]
 fn noise_and_stores_are_parsed() {
     let first = parse(FILE).expect("it can be read");
     assert_eq!((first.noise, first.stores), (None, Stores::Buffered));

@@ -1,10 +1,12 @@
 //! Machines: the distances between their CPUs and the costs of their operations.
 
+mod changes;
 mod file;
 mod keys;
 mod shipped;
 mod write;
 
+pub use changes::ChangeError;
 pub use keys::{KeyError, KeyFault};
 pub use shipped::SHIPPED;
 
@@ -39,8 +41,8 @@ pub struct CostEntry {
     pub note: String,
 }
 
-/// Costs of getting a cache line from a given distance, from the request to the end of the instruction. The
-/// line is busy during this time, and other requests for it wait.
+/// Costs at a given distance. All but the last are of getting a cache line, from the request to the end of the
+/// instruction. The line is busy during this time, and other requests for it wait.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LineCosts {
     /// A load of a line modified or exclusive in another cache.
@@ -51,6 +53,8 @@ pub struct LineCosts {
     pub store_modified: Picos,
     /// A store to a line that other caches share, the farthest of them at this distance.
     pub store_shared: Picos,
+    /// The way of an interrupt, in addition to [`Costs::wakeup`]. Files may leave it out: zero.
+    pub wakeup: Picos,
 }
 
 /// A distance between CPUs. The CPUs of a group have consecutive numbers.
@@ -85,6 +89,17 @@ pub struct Costs {
     pub switch: Picos,
     /// From a decision to a vCPU's entry on an idle CPU.
     pub wakeup: Picos,
+    /// An exit that the host's kernel serves; `None`: as `exit`.
+    pub in_kernel: Option<Picos>,
+    /// A try to yield to a preempted vCPU, after a pause-loop exit.
+    pub yield_to: Picos,
+}
+
+impl Costs {
+    /// The cost of an exit that the host's kernel serves.
+    pub(crate) fn kernel_exit(&self) -> Picos {
+        self.in_kernel.unwrap_or(self.exit)
+    }
 }
 
 /// Where a read-modify-write is executed.
@@ -167,6 +182,15 @@ impl Machine {
     pub(crate) fn per_socket(&self) -> usize {
         let is_socket = |level: &&Level| level.name != "core";
         self.levels.iter().find(is_socket).map_or(1, |level| level.cpus)
+    }
+
+    /// Distributes its first `cpus` CPUs over two sockets, or three if the number is odd.
+    pub(crate) fn split(&mut self, cpus: usize) {
+        let half = (cpus / 2).max(1);
+        self.levels.retain(|level| level.name != "core");
+        if let Some(socket) = self.levels.first_mut() {
+            socket.cpus = socket.cpus.min(half);
+        }
     }
 
     /// Measured one-way time of a line bouncing between two of its CPUs, if its file states it. It identifies

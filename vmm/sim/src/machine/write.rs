@@ -6,7 +6,8 @@ use super::file::{ATOMICS, QUEUES, SOURCES, STORES};
 use super::{CostEntry, Machine};
 
 /// The keys of the costs of a level.
-const LINES: [&str; 4] = ["load-modified", "load-shared", "store-modified", "store-shared"];
+const LEVEL: [&str; 5] =
+    ["load-modified", "load-shared", "store-modified", "store-shared", "wakeup"];
 
 impl Machine {
     /// The machine as a machine file with all costs in nanoseconds. Parsing it returns an equal
@@ -35,7 +36,7 @@ impl Machine {
                 quoted(&level.name),
                 level.cpus
             );
-            for key in LINES {
+            for key in LEVEL {
                 let name = format!("{}.{key}", level.name);
                 if let Some(cost) = self.cost_entries.iter().find(|cost| cost.key == name) {
                     line(&mut text, key, cost);

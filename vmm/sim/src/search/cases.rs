@@ -39,28 +39,9 @@ const RATIOS: [Ratio; 4] = [EVEN, TWICE, THRICE, NOISY];
 const TIMES: [(u32, u32); 3] = [(4, 40), (10, 10), (60, 5)];
 
 /// Every handoff option, and combinations that affect the same step.
-const HANDOFFS: &[&str] = &[
-    "far:1",
-    "far:2",
-    "predecessor",
-    "adapt",
-    "claim",
-    "ahead",
-    "fuse",
-    "claim+ahead",
-    "fuse+far:1",
-    "fuse+claim+adapt",
-    "predecessor+adapt+ahead",
-    "queue:1",
-    "queue:2",
-    "queue:3",
-    "queue:2+far:1",
-    "queue:2+claim",
-    "queue:2+ahead",
-    "queue:2+adapt+predecessor",
-    "queue:2+fuse",
-    "queue:3+far:1+predecessor+adapt+claim+ahead+fuse",
-];
+const HANDOFFS: &str = "far:1 far:2 predecessor adapt claim ahead fuse claim+ahead fuse+far:1 fuse+claim+adapt \
+    predecessor+adapt+ahead queue:1 queue:2 queue:3 queue:2+far:1 queue:2+claim queue:2+ahead \
+    queue:2+adapt+predecessor queue:2+fuse queue:3+far:1+predecessor+adapt+claim+ahead+fuse";
 
 /// Kick delays with a mean of 25 steps, and a spurious wakeup for one in 8 halts or kicks.
 const LATE: &str = "kick-delay:2500ns,spurious:0.125";
@@ -88,6 +69,9 @@ fn case(system: System, ratio: Ratio, (critical, think): (u32, u32), operations:
         noise,
         law: LineLaw::AnyOrder,
         locks: 1,
+        tries: false,
+        absence: 0,
+        is_split: false,
         operations,
         seed: SEED,
     }
@@ -113,7 +97,7 @@ fn lock_cases(operations: u64) -> impl Iterator<Item = Scenario> {
 /// Every handoff option of the PV ticketlock, with and without overcommit. Waiters halt at nearly every
 /// handoff (critical sections longer than a waiter spins) or rarely.
 fn handoff_cases(operations: u64) -> impl Iterator<Item = Scenario> {
-    HANDOFFS.iter().enumerate().flat_map(move |(nth, handoff)| {
+    HANDOFFS.split(' ').enumerate().flat_map(move |(nth, handoff)| {
         // Constant times: a releaser always returns before the next release.
         let long = case(System::PvTicket, EVEN, TIMES[2], operations);
         let long = Scenario { is_fixed: true, ..long };
@@ -180,12 +164,34 @@ fn alternating_cases(operations: u64) -> impl Iterator<Item = Scenario> {
     .into_iter()
 }
 
+/// Two locks with one waiter table and `try_lock`, for every spinlock; limited locks whose vCPUs come and go; and limits
+/// with more vCPUs than a word of the waiters' mask has bits.
+fn shared_cases(operations: u64) -> impl Iterator<Item = Scenario> {
+    use System::{NativeTicket, PvTicket, SmallPvTicket};
+    let systems = System::in_family(Family::Spinlock).enumerate().map(move |(nth, system)| {
+        let base = case(system, RATIOS[nth % 3], TIMES[nth % TIMES.len()], operations);
+        Scenario { locks: 2, tries: true, ..base }
+    });
+    let limits = [(PvTicket, "queue:2"), (SmallPvTicket, "queue:2"), (NativeTicket, "restrict:2")];
+    let limited = limits.into_iter().flat_map(move |(system, handoff)| {
+        let handoff = parse(handoff);
+        let absent = case(system, ratio(6, 6), TIMES[2], operations);
+        let crowd = case(system, ratio(100, 4), TIMES[1], operations / 10);
+        [
+            Scenario { handoff, locks: 2, tries: true, absence: 20_000, ..absent },
+            Scenario { handoff, locks: 2, ..crowd },
+        ]
+    });
+    systems.chain(limited)
+}
+
 /// All cases: every lock that is acquired and every handoff option, with `operations` operations each.
 pub fn cases(operations: u64) -> Vec<Scenario> {
     lock_cases(operations)
         .chain(handoff_cases(operations))
         .chain(restricted_cases(operations))
         .chain(alternating_cases(operations))
+        .chain(shared_cases(operations))
         .collect()
 }
 
@@ -204,21 +210,23 @@ impl fmt::Display for Case<'_> {
         let (waits, figures) = (outcome.waits, &outcome.figures);
         match (&outcome.trouble, Bounds::new(scenario)) {
             (Some(trouble), _) => write!(f, "FAILED  {trouble}")?,
-            (None, None) => write!(f, "ok      {} in line, unbounded by design", waits.in_line)?,
-            (None, Some(Bounds { in_line, throttled })) => {
-                write!(f, "ok      {} of {in_line} in line", waits.in_line)?;
-                if let Some(max) = throttled {
-                    write!(f, ", {} of {max} throttled", waits.throttled)?;
+            (None, Bounds { in_line, as_head, throttled, .. }) => {
+                write!(f, "ok      {}", waits.in_line)?;
+                match in_line {
+                    Some(max) => write!(f, " of {max} in line")?,
+                    None => f.write_str(" in line, unbounded by design")?,
+                }
+                for (counted, max, place) in
+                    [(waits.as_head, as_head, "head"), (waits.throttled, throttled, "throttled")]
+                {
+                    max.map_or(Ok(()), |max| write!(f, ", {counted} of {max} {place}"))?;
                 }
             }
         }
-        let Scenario { critical, think, spin_threshold, locks, law, .. } = scenario;
+        let Scenario { critical, think, spin_threshold, law, .. } = scenario;
         let about = if scenario.is_fixed { "" } else { "~" };
         write!(f, "  {scenario}, critical {about}{critical}, think {about}{think}")?;
         write!(f, ", threshold {spin_threshold}")?;
-        if *locks > 1 {
-            write!(f, ", {}", count(*locks, "lock"))?;
-        }
         if *law == LineLaw::InTurn {
             write!(f, ", in turn")?;
         }
@@ -240,7 +248,7 @@ mod tests {
     fn constants_can_be_read_and_every_case_can_be_simulated() {
         let machine = Machine::shipped("westmere-80").expect("it is shipped");
         let cases = cases(100);
-        assert!(HANDOFFS.iter().all(|text| parse::<HandoffSpec>(text).to_string() != "none"));
+        assert!(HANDOFFS.split(' ').all(|text| parse::<HandoffSpec>(text).to_string() != "none"));
         assert_ne!(parse::<FaultSpec>(LATE), FaultSpec::default());
         for case in &cases {
             case.check(&machine).unwrap_or_else(|error| panic!("{case}: {error}"));

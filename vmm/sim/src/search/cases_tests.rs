@@ -58,7 +58,7 @@ fn each_keeps_its_bound(acquisitions: u64) {
 /// cases are those whose bound cannot be exceeded with few acquisitions.
 fn detect(mutant: &Mutant) -> Option<(Scenario, TrialOutcome)> {
     let is_long = |case: &Scenario| {
-        let throttled = Bounds::new(case).and_then(|bounds| bounds.throttled);
+        let throttled = Bounds::new(case).throttled;
         throttled.is_some_and(|max| max >= FEW)
     };
     let long = cases(ACQUISITIONS).into_iter().filter(is_long);

@@ -14,6 +14,7 @@ mod bound;
 mod cases;
 #[cfg(test)]
 mod cases_tests;
+mod coverage;
 mod pool;
 mod saved;
 mod scenario;
@@ -37,6 +38,7 @@ use crate::machine::Machine;
 use crate::spec::SimSpecError;
 
 pub use cases::{Case, SEED, cases};
+pub use coverage::Coverage;
 pub use pool::Pool;
 pub use saved::{Finding, FindingReplay, ReplayError};
 pub use scenario::{Scenario, ScenarioError};
@@ -45,7 +47,6 @@ pub use space::{Space, default_policies, shortest_slice};
 pub use trial::{TrialOutcome, Trouble, TroubleKind};
 
 use shrink::shrink;
-use trial::MAX_EVENTS;
 
 /// Creates locks: arguments are a system, the numbers of vCPUs and locks, and options. Tests pass broken locks.
 pub(crate) type LockFn = fn(System, usize, usize, &Handoff) -> Rc<dyn SimulatedSystem>;
@@ -141,6 +142,7 @@ const MAX_FAILED: u64 = 24;
 impl<'a> Search<'a> {
     /// Resumes a search from `state` on `machine`.
     pub fn new(space: &'a Space, machine: &'a Machine, state: State) -> Self {
+        sim_cell::cover::record();
         Self::with(space, machine, state, guest_systems)
     }
 
@@ -172,7 +174,7 @@ impl<'a> Search<'a> {
             tally.pool.next(self.space, &mut rng)
         };
         let scenario = variant.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
-        let outcome = scenario.run(self.machine, self.make, brake, MAX_EVENTS)?;
+        let outcome = scenario.run(self.machine, self.make, brake, scenario.max_events())?;
         let Some(outcome) = outcome else { return Ok(None) };
         self.state.rng = rng.next_u64();
         let tally = &mut self.state.tallies[ix];
@@ -195,7 +197,7 @@ impl<'a> Search<'a> {
     /// Minimizes the finding of a step, as far as possible before `brake` is pulled.
     pub fn shrink(&self, step: &Step, brake: &Brake) -> Shrunk {
         let run = |scenario: &Scenario| {
-            scenario.run(self.machine, self.make, brake, MAX_EVENTS).ok().flatten()
+            scenario.run(self.machine, self.make, brake, scenario.max_events()).ok().flatten()
         };
         shrink(&step.scenario, &step.outcome, brake, run)
     }

@@ -66,8 +66,9 @@ impl Pool {
         // A waiter in line is soon passed as often as its bound permits: with a bound, only
         // throttled waiters are informative.
         let passed = match Bounds::new(scenario) {
-            Some(Bounds { throttled, .. }) => throttled.map_or(0, |_| waits.throttled),
-            None => waits.in_line,
+            Bounds { throttled: Some(_), .. } => waits.throttled,
+            Bounds { in_line: Some(_), .. } => 0,
+            _ => waits.in_line,
         };
         let passed = passed * 1_000 / figures.total().max(1);
         // Operations during the longest wait, in thousandths of a round of one operation per vCPU.

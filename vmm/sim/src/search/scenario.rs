@@ -1,6 +1,6 @@
 //! The input of a simulation in a form to vary, shrink and save.
 
-use base::faults::FaultSpec;
+use base::faults::{FaultSpec, Probability};
 use base::handoff::HandoffSpec;
 use base::host_extras::NoiseTimes;
 use base::text;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::host_model::{HostModel, Noise};
 use crate::lines::LineLaw;
-use crate::load::{Load, LockLoad};
+use crate::load::{Load, LockLoad, Sleep};
 use crate::machine::Machine;
 use crate::random::Span;
 use crate::spec::{SimSpecError, Spec, handoff};
@@ -57,6 +57,16 @@ pub struct Scenario {
     /// Number of locks, which share one waiter table. Each operation takes one at random.
     #[serde(default = "one_lock", skip_serializing_if = "is_one_lock")]
     pub locks: usize,
+    /// Whether some operations call `try_lock`, and `lock` only if that fails.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tries: bool,
+    /// Mean time in nanoseconds for which a vCPU takes no locks, from time to time, and latest start of a vCPU. Zero:
+    /// never.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub absence: u64,
+    /// Whether the CPUs belong to two sockets (three, if their number is odd) on any machine.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub is_split: bool,
     /// Number of operations.
     pub operations: u64,
     /// Seed of all random choices.
@@ -92,6 +102,10 @@ fn is_default_law(law: &LineLaw) -> bool {
     *law == default_law()
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 const fn one_lock() -> usize {
     1
 }
@@ -104,6 +118,8 @@ const fn is_one_lock(locks: &usize) -> bool {
 const MAX_WORK: u64 = 1_000_000;
 const MAX_OPERATIONS: u64 = 1_000_000_000;
 const MAX_LOCKS: u64 = 8;
+/// Share of operations that call `try_lock`, and of think times that end in an absence.
+const SOME: f64 = 0.25;
 
 impl Scenario {
     /// The system's options in the type of the locks.
@@ -113,8 +129,14 @@ impl Scenario {
 
     /// The specification of the scenario on `machine`.
     pub fn spec(&self, machine: &Machine) -> Spec {
-        let machine =
+        let mut machine =
             if self.law.has_caches() { machine.clone() } else { Machine::of_steps(self.cpus) };
+        if self.is_split {
+            machine.split(self.cpus);
+        }
+        let chance = Probability::new(SOME).ok();
+        let absence = Picos::from(Nanos(self.absence));
+        let time_off = |chance| Sleep { chance, time: Span::Uniform(absence) };
         let time = |increments: u32| {
             let mean = Picos(machine.costs.increment.0.saturating_mul(increments.into()));
             if self.is_fixed { Span::Fixed(mean) } else { Span::Uniform(mean) }
@@ -125,6 +147,8 @@ impl Scenario {
             locks: vec![lock; self.locks],
             shares_table: true,
             locks_lockrefs: !self.law.has_caches(),
+            tries: chance.filter(|_| self.tries),
+            sleep: chance.filter(|_| self.absence != 0).map(time_off),
             ..Load::new(time(self.think), lock.critical)
         };
         Spec {
@@ -136,6 +160,7 @@ impl Scenario {
             slice: Nanos(self.slice),
             faults: self.faults,
             host: HostModel { noise: self.noise.map(Noise::from), ..HostModel::default() },
+            starts: absence,
             seed: self.seed,
             ..Spec::new(machine, self.system, self.vcpus, load)
         }
@@ -149,6 +174,7 @@ impl Scenario {
             ("slice", self.slice, 1_000, 1_000_000_000),
             ("operations", self.operations, 1, MAX_OPERATIONS),
             ("locks", self.locks as u64, 1, MAX_LOCKS),
+            ("absence", self.absence, 0, 1_000_000_000),
         ];
         for (key, value, min, max) in ranges {
             if !(min..=max).contains(&value) {

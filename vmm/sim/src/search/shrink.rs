@@ -93,7 +93,12 @@ fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     for fewer in [1, cpus / 2, cpus - 1] {
         propose(&|changed| changed.cpus = fewer.clamp(1, cpus));
     }
-    propose(&|changed| changed.locks = 1);
+    for fewer in [1, scenario.locks - 1] {
+        propose(&|changed| changed.locks = fewer.max(1));
+    }
+    propose(&|changed| changed.tries = false);
+    propose(&|changed| changed.absence = 0);
+    propose(&|changed| changed.is_split = false);
     propose(&|changed| changed.faults = FaultSpec::default());
     propose(&|changed| changed.noise = None);
     propose(&|changed| changed.faults.delay = None);
@@ -106,6 +111,7 @@ fn simpler(scenario: &Scenario, done: u64) -> Vec<Scenario> {
     }
     propose(&|changed| changed.handoff.far = 0);
     propose(&|changed| changed.handoff.queue = 0);
+    propose(&|changed| changed.handoff.restrict = 0);
     propose(&|changed| changed.policy = PolicySpec::round_robin());
     // The operations completed before the trouble suffice, and fewer may suffice, too.
     for fewer in [done / 2, done, operations / 2] {

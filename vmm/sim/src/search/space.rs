@@ -65,17 +65,30 @@ const CHANCES: [&str; 3] = ["0.01", "0.1", "0.4"];
 /// Mean busy and idle times of the noise. It has to hit windows of a few nanoseconds, and has to last
 /// longer than the actions of other vCPUs in between.
 const NOISES: [&str; 4] = ["2us+4us", "5us+5us", "20us+20us", "50us+200us"];
+/// Mean absences, of the order of a spin, a halt, a slice and the longest critical time.
+const ABSENCES: [u64; 4] = [2_000, 20_000, 200_000, 1_000_000];
+/// More vCPUs are a crowd, with short runs and slices.
+pub(super) const FEW_VCPUS: usize = 8;
+/// One in this many simulations may have a crowd.
+const CROWDS: usize = 10;
+/// Maximum number of operations of a crowd.
+const CROWD_OPERATIONS: u64 = 300;
 const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
 
 type Mutation = fn(&Space, &mut Scenario, &mut SplitMix64);
 
 /// Each redraws one property of a scenario.
-const MUTATIONS: [Mutation; 10] = [
+const MUTATIONS: [Mutation; 14] = [
     |space, scenario, rng| scenario.cpus = 1 + rng.below(space.cpus),
     |space, scenario, rng| {
-        // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
         let max = space.vcpus.min(scenario.system.max_cpus() as usize);
-        scenario.vcpus = 2 + rng.below(max - 1).min(rng.below(max - 1));
+        let few = max.min(FEW_VCPUS) - 1;
+        scenario.vcpus = 2 + if is_one_in(CROWDS, rng) {
+            rng.below(max - 1)
+        } else {
+            // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
+            rng.below(few).min(rng.below(few))
+        };
     },
     |_, scenario, rng| scenario.handoff = handoffs(scenario.system, rng),
     |_, scenario, rng| scenario.spin_threshold = pick(&SPIN_THRESHOLDS, rng),
@@ -93,6 +106,17 @@ const MUTATIONS: [Mutation; 10] = [
         scenario.noise = noise.filter(|_| is_one_in(3, rng));
     },
     |_, scenario, rng| scenario.operations = pick(&OPERATIONS, rng),
+    // Several locks, half of the time; mostly if CPUs stand outside of locks, and one could be let into another.
+    |_, scenario, rng| {
+        let is_limited = scenario.handoff.queue != 0 || scenario.handoff.restrict != 0;
+        scenario.locks =
+            pick(if is_limited { &[1, 2, 2, 2, 3, 4] } else { &[1, 1, 1, 2, 3, 4] }, rng);
+    },
+    |_, scenario, rng| scenario.tries = is_one_in(3, rng),
+    |_, scenario, rng| {
+        scenario.absence = if is_one_in(4, rng) { pick(&ABSENCES, rng) } else { 0 };
+    },
+    |_, scenario, rng| scenario.is_split = is_one_in(2, rng),
 ];
 
 fn pick<T: Copy>(values: &[T], rng: &mut SplitMix64) -> T {
@@ -107,15 +131,18 @@ fn is_one_in(n: usize, rng: &mut SplitMix64) -> bool {
 fn handoffs(system: System, rng: &mut SplitMix64) -> HandoffSpec {
     let has_options = matches!(system, System::PvTicket | System::SmallPvTicket);
     if !has_options {
-        let is_restricted = system.family() == Family::Spinlock && is_one_in(4, rng);
-        let limits = [1, 2, 3, 4, handoff::ADAPTIVE];
+        let is_restricted = system.family() == Family::Spinlock && is_one_in(3, rng);
+        let limits = [1, 2, 3, handoff::ADAPTIVE, handoff::ADAPTIVE];
         let restrict = if is_restricted { pick(&limits, rng) } else { 0 };
         return HandoffSpec { restrict, ..HandoffSpec::NONE };
     }
     if is_one_in(3, rng) {
         return HandoffSpec::NONE;
     }
-    let mut number = |n| if is_one_in(n, rng) { 1 + rng.below(4) as u16 } else { 0 };
+    // The smaller of two draws: a short queue leaves more vCPUs outside.
+    let mut number = |n| {
+        if is_one_in(n, rng) { 1 + rng.below(4).min(rng.below(4)) as u16 } else { 0 }
+    };
     let (far, queue) = (number(4), number(2));
     // Has an effect only without `queue`.
     let fuse = if queue == 0 && is_one_in(2, rng) { handoff::FUSE } else { 0 };
@@ -160,10 +187,22 @@ impl Space {
             noise: None,
             law: default_law(),
             locks: 1,
+            tries: false,
+            absence: 0,
+            is_split: false,
             operations: 0,
             seed: rng.next_u64(),
         };
         MUTATIONS.iter().for_each(|mutate| mutate(self, &mut scenario, rng));
+        self.limited(scenario)
+    }
+
+    /// Limits the operations and the slice of a crowd.
+    fn limited(&self, mut scenario: Scenario) -> Scenario {
+        if scenario.vcpus > FEW_VCPUS {
+            scenario.operations = scenario.operations.min(CROWD_OPERATIONS);
+            scenario.slice = scenario.slice.min(5 * self.slice.0);
+        }
         scenario
     }
 
@@ -173,7 +212,7 @@ impl Space {
         for _ in 0..rng.below(3) {
             MUTATIONS[rng.below(MUTATIONS.len())](self, &mut scenario, rng);
         }
-        scenario
+        self.limited(scenario)
     }
 }
 

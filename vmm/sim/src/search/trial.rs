@@ -3,9 +3,11 @@
 use std::fmt;
 
 use base::plural::count;
+use base::units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::bound::Bounds;
+use super::space::FEW_VCPUS;
 use super::{LockFn, Scenario};
 use sched::recording::Recording;
 
@@ -59,10 +61,14 @@ pub struct TrialOutcome {
 
 /// Maximum number of events, even if operations are missing: about a second. With many vCPUs on few CPUs some
 /// locks make hardly any progress.
-pub(super) const MAX_EVENTS: u64 = 10_000_000;
-/// Events without a completed operation after which there is no progress, per vCPU but for at least eight.
-/// The vCPUs need far less for one slice each, some milliseconds of spin iterations.
-const MAX_IDLE_STEPS: u64 = 2_500_000;
+const MAX_EVENTS: u64 = 10_000_000;
+/// The same for a crowd, whose steps take longer.
+const MAX_CROWD_EVENTS: u64 = 500_000;
+/// Events without a completed operation after which there is no progress. Eight vCPUs need far less for one slice each,
+/// some milliseconds of spin iterations.
+const MAX_IDLE_STEPS: u64 = 20_000_000;
+/// More of them for each vCPU of a crowd, for one of its short slices.
+const MORE_IDLE_STEPS: u64 = 250_000;
 
 impl Scenario {
     /// Simulates all operations, with no limit on events. Returns `None` if `brake` was pulled.
@@ -96,8 +102,13 @@ impl Scenario {
         let decisions = Decisions { are_recorded: true, ..Decisions::default() };
         let mut sim = self.sim(machine, decisions, guest_systems)?;
         sim.keep_last(keep);
-        let outcome = self.simulate(&mut sim, MAX_EVENTS);
+        let outcome = self.simulate(&mut sim, self.max_events());
         Ok((outcome, sim.recording(), sim.trace()))
+    }
+
+    /// Maximum number of events in a search.
+    pub(super) const fn max_events(&self) -> u64 {
+        if self.vcpus > FEW_VCPUS { MAX_CROWD_EVENTS } else { MAX_EVENTS }
     }
 
     fn sim(
@@ -108,7 +119,11 @@ impl Scenario {
     ) -> Result<Sim, SimSpecError> {
         let make = || make(self.system, self.vcpus, self.locks, &self.handoff());
         let mut sim = Sim::with_code(&self.spec(machine), decisions, make, guest::run_operations)?;
-        sim.limit_idle_steps(MAX_IDLE_STEPS * self.vcpus.max(8) as u64);
+        let more = self.vcpus.saturating_sub(FEW_VCPUS) as u64;
+        sim.limit_idle_steps(MAX_IDLE_STEPS + MORE_IDLE_STEPS * more);
+        if Bounds::new(self).as_head.is_some() {
+            sim.watch_heads();
+        }
         Ok(sim)
     }
 
@@ -141,12 +156,15 @@ impl Scenario {
         if self.system.is_fifo() && figures.disorder > 0 {
             return trouble(TroubleKind::OutOfTurn, figures.disorder);
         }
-        let bounds = Bounds::new(self)?;
-        let passed =
-            |kind, counted, most| (counted > most).then_some(Trouble { kind, counted, most });
-        passed(TroubleKind::PassedInLine, waits.in_line, bounds.in_line).or_else(|| {
-            let limit = bounds.throttled.unwrap_or(u64::MAX);
-            passed(TroubleKind::PassedOutside, waits.throttled, limit)
+        let bounds = Bounds::new(self);
+        let checks = [
+            (TroubleKind::PassedInLine, waits.in_line, bounds.in_line),
+            (TroubleKind::PassedInLine, waits.running, bounds.running),
+            (TroubleKind::PassedInLine, waits.as_head, bounds.as_head),
+            (TroubleKind::PassedOutside, waits.throttled, bounds.throttled),
+        ];
+        checks.into_iter().find_map(|(kind, counted, most)| {
+            most.filter(|most| counted > *most).map(|most| Trouble { kind, counted, most })
         })
     }
 }
@@ -212,6 +230,15 @@ impl fmt::Display for Scenario {
             write!(f, " {handoff}")?;
         }
         write!(f, ", {} on {}, {policy}", count(*vcpus, "vCPU"), count(*cpus, "CPU"))?;
+        if self.locks > 1 {
+            write!(f, ", {}", count(self.locks, "lock"))?;
+        }
+        if self.tries {
+            f.write_str(", try_lock")?;
+        }
+        if self.absence != 0 {
+            write!(f, ", absences of {}", Nanos(self.absence))?;
+        }
         if self.faults != Default::default() {
             write!(f, ", {}", self.faults)?;
         }

@@ -35,7 +35,9 @@ use report::{lists::unique, si::si};
 use sched::PolicySpec;
 use sim::{
     Brake, Machine,
-    search::{Finding, Search, Shrunk, Space, State, Step, default_policies, shortest_slice},
+    search::{
+        Coverage, Finding, Search, Shrunk, Space, State, Step, default_policies, shortest_slice,
+    },
 };
 use study::{
     guest::systems::{Systems, expand},
@@ -59,7 +61,7 @@ pub struct SearchArgs {
     cpus: usize,
 
     /// Maximum vCPUs of a simulation, 2 to 1024; each simulation draws a number
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 100)]
     vcpus: usize,
 
     /// Policies to draw from, see `pvticket compare --help` [default: all for simulations]
@@ -258,7 +260,7 @@ fn search(args: &SearchArgs, plan: &mut Plan, interrupt: &Interrupt) -> anyhow::
     display.clear();
     save_state(args, &mut plan.saved, search.state())?;
     let spent = start.elapsed();
-    print(&summary(search.state(), before, spent));
+    print(&format!("{}{}", Coverage::so_far(), summary(search.state(), before, spent)));
     if interrupt.raised() {
         return Ok(signals::exit_status());
     }

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use base::{chain::chain, files};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sha2::{Digest, Sha256};
 
 use super::{FAILURE, eprint_line, print};
@@ -42,7 +42,7 @@ pub struct SetupArgs {
 /// Runs the subcommand and returns the exit status.
 pub fn run(args: &SetupArgs) -> anyhow::Result<u8> {
     let parts = match args.parts.as_slice() {
-        [] if args.list => CachePart::ALL.to_vec(),
+        [] if args.list => CachePart::value_variants().to_vec(),
         [] => CachePart::DEFAULT.to_vec(),
         parts => parts.to_vec(),
     };

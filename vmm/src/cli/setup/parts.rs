@@ -47,19 +47,6 @@ use CachePart::{
 };
 
 impl CachePart {
-    pub(super) const ALL: [Self; 10] = [
-        Busybox,
-        Host,
-        Host7,
-        Kernel,
-        KernelStock,
-        Kernel6_1,
-        KernelStock6_1,
-        Kernel7,
-        KernelStock7,
-        GuestDisk,
-    ];
-
     /// The parts that `boot` and `compare` need. The slowest is last.
     pub(super) const DEFAULT: [Self; 3] = [Busybox, Host, Kernel];
 
@@ -161,7 +148,7 @@ mod tests {
         for kernel in GuestKernel::ALL {
             for flavour in [Flavour::Ticket, Flavour::Stock] {
                 let matches = |part: &CachePart| part.guest_kernel() == Some((kernel, flavour));
-                let part = CachePart::ALL.into_iter().find(matches).unwrap();
+                let part = CachePart::value_variants().iter().copied().find(matches).unwrap();
                 assert_eq!(part.name(), kernel.setup_part(flavour));
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct Entry {
     pub(super) title: Option<&'static str>,
     /// Values of a spec that omits the key.
     pub(super) default: Defaults,
-    /// Formats a point's value as in a spec.
+    /// Formats a point's value as in a spec; unused by [`Numbers::Counts`].
     pub(super) text: fn(&Point) -> String,
     /// Values as numbers, for charts.
     pub(super) numbers: Numbers,
@@ -55,6 +55,24 @@ pub(super) enum Numbers {
 }
 
 impl Entry {
+    /// An entry whose values are categories.
+    pub(super) const fn new(
+        key: &'static str,
+        name: &'static str,
+        text: fn(&Point) -> String,
+    ) -> Self {
+        Self { key: Some(key), name, text, ..Self::PLAIN }
+    }
+
+    /// An entry whose values are numbers.
+    pub(super) const fn counted(
+        key: &'static str,
+        name: &'static str,
+        number: fn(&Point) -> f64,
+    ) -> Self {
+        Self { key: Some(key), name, numbers: Numbers::Counts(number), ..Self::PLAIN }
+    }
+
     /// Defaults of an entry: no key, no columns, and categories as values.
     pub(super) const PLAIN: Self = Self {
         key: None,

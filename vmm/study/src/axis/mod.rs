@@ -85,7 +85,10 @@ impl Axis {
 
     /// Formats a point's value on this axis as in a spec.
     pub fn value(self, point: &Point) -> String {
-        (self.entry().text)(point)
+        match self.entry().numbers {
+            Numbers::Counts(number) => number(point).to_string(),
+            Numbers::No | Numbers::Nanos(_) => (self.entry().text)(point),
+        }
     }
 
     /// Returns a point's value on a numeric axis; times are in nanoseconds, the window in seconds.

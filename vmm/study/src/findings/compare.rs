@@ -22,7 +22,7 @@ pub struct Comparison {
     pub against: usize,
     /// The axis along which both differ; locks may also differ in backend and handoff.
     pub axis: Axis,
-    /// Ratio of the medians, within blocks (nodes or hosts); None if the baseline's median is zero.
+    /// Ratio of the medians, within blocks (nodes or hosts). None if it is infinite or has no value.
     pub ratio: Option<Estimate>,
     /// Median of the ratios of repetitions paired by round.
     pub paired: Option<Estimate>,
@@ -48,24 +48,29 @@ pub enum Outcome {
     Less,
     /// No significant difference.
     Unclear,
-    /// Too few repetitions in the same blocks for a significant difference or for an interval.
+    /// Too few repetitions in the same blocks for a significant difference.
     TooFew,
     /// No block has repetitions of both points.
     Apart,
 }
 
+impl Outcome {
+    /// Returns the outcome of one of `tested` comparisons, with these numbers of repetitions in each place.
+    pub fn new(verdict: &Verdict, places: &[(usize, usize)], tested: usize) -> Self {
+        match verdict.direction {
+            _ if places.is_empty() => Self::Apart,
+            Direction::More if verdict.significant => Self::More,
+            Direction::Less if verdict.significant => Self::Less,
+            _ if !stats::can_differ(places, tested) => Self::TooFew,
+            _ => Self::Unclear,
+        }
+    }
+}
+
 impl Comparison {
     /// Returns the direction of the difference, which counts if its adjusted p is significant.
     pub fn outcome(&self) -> Outcome {
-        let (subject, against) = stats::total(&self.places);
-        match self.verdict.direction {
-            _ if self.places.is_empty() => Outcome::Apart,
-            _ if subject.min(against) < stats::ENOUGH => Outcome::TooFew,
-            Direction::More if self.verdict.significant => Outcome::More,
-            Direction::Less if self.verdict.significant => Outcome::Less,
-            _ if !stats::can_differ(&self.places, self.tested) => Outcome::TooFew,
-            _ => Outcome::Unclear,
-        }
+        Outcome::new(&self.verdict, &self.places, self.tested)
     }
 
     /// Whether its direction, which is determined by ranks, contradicts its ratio of medians.
@@ -75,7 +80,7 @@ impl Comparison {
 
     /// Returns the number of repetitions of each side, in the same blocks, that could suffice for a verdict.
     pub fn min_repetitions(&self) -> usize {
-        stats::min_samples(self.tested, self.places.len().max(1))
+        stats::samples_in_blocks(self.tested, self.places.len().max(1))
     }
 }
 

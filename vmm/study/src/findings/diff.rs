@@ -23,7 +23,7 @@ pub struct ComparedPoint {
     pub before: Summary,
     /// Operations per second in the second run.
     pub after: Summary,
-    /// Ratio of the second to the first, within blocks; None if the first median is zero.
+    /// Ratio of the second to the first, within blocks. None if it is infinite or has no value.
     pub ratio: Option<Estimate>,
     /// Repetitions of the second and the first run in each block that has both.
     pub places: Vec<(usize, usize)>,
@@ -147,6 +147,11 @@ pub enum Gap {
         /// Numbers that could suffice; for a run that has enough, its own number.
         need: (usize, usize),
     },
+    /// The second run has fewer repetitions than the first, because cells failed or did not run.
+    Lost {
+        /// Repetitions of the first and the second run.
+        have: (usize, usize),
+    },
 }
 
 impl Diff {
@@ -205,9 +210,23 @@ impl Diff {
             Some(compared) => match self.outcome(compared) {
                 Outcome::Apart => Some(Gap::Apart),
                 Outcome::TooFew => Some(compared.too_few(points)),
-                Outcome::More | Outcome::Less | Outcome::Unclear => None,
+                Outcome::More | Outcome::Less | Outcome::Unclear => self.lost(point),
             },
         }
+    }
+
+    /// Returns a gap if the second run lost repetitions of this point and has fewer than the first. A
+    /// second run whose spec has fewer repetitions has not lost them.
+    fn lost(&self, point: &Point) -> Option<Gap> {
+        let Study { points, lost, .. } = &self.after;
+        let number = |points: &[PointStudy]| {
+            let study = points.iter().find(|study| study.point.is_same(point));
+            study.map_or(0, |study| study.repetitions.len())
+        };
+        let have = (number(&self.before.points), number(points));
+        let has_run = self.after.done() + lost.len() as u64 >= self.after.cells();
+        let is_lost = !has_run || lost.iter().any(|lost| lost.point.is_same(point));
+        (is_lost && have.1 < have.0).then_some(Gap::Lost { have })
     }
 
     /// Returns how many of [`Self::compared`] have this outcome.
@@ -218,13 +237,7 @@ impl Diff {
     /// Returns the direction of the difference at a point of [`Diff::compared`].
     pub fn outcome(&self, compared: &ComparedPoint) -> Outcome {
         let tested = self.compared.iter().filter(|compared| compared.verdict.p.is_some()).count();
-        match compared.verdict.direction {
-            _ if compared.places.is_empty() => Outcome::Apart,
-            Direction::More if compared.verdict.significant => Outcome::More,
-            Direction::Less if compared.verdict.significant => Outcome::Less,
-            _ if !stats::can_differ(&compared.places, tested) => Outcome::TooFew,
-            _ => Outcome::Unclear,
-        }
+        Outcome::new(&compared.verdict, &compared.places, tested)
     }
 }
 

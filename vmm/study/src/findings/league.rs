@@ -1,4 +1,4 @@
-//! The league: the share of its baseline throughput that each lock keeps under overcommit, by schedule.
+//! The league: the throughput of each lock under overcommit, by schedule.
 
 use super::{
     Axis, LOCK_AXES, PointStudy, Study, Timed, compare::is_finite, hops::UsualHops,
@@ -12,8 +12,15 @@ use base::units::Nanos;
 use sched::policy::PolicySpec;
 
 /// Axes along which the points of a league differ.
-pub const LEAGUE_AXES: [Axis; 6] =
-    [Axis::Lock, Axis::Backend, Axis::Handoff, Axis::Label, Axis::Policy, Axis::Vcpus];
+pub const LEAGUE_AXES: [Axis; 7] = [
+    Axis::Lock,
+    Axis::Backend,
+    Axis::Handoff,
+    Axis::Label,
+    Axis::SpinThreshold,
+    Axis::Policy,
+    Axis::Vcpus,
+];
 
 /// Minimum number of locks in a league.
 const MIN_LOCKS: usize = 3;
@@ -29,7 +36,9 @@ pub struct League {
     /// Indices of the three trials that rank the locks: preempted holders, preempted next in line, and the
     /// host's own scheduler.
     pub ranked_by: [usize; 3],
-    /// The locks, ordered by their lowest share in these three trials, highest first.
+    /// Index of the point with the highest rate of any lock at its base.
+    pub best: usize,
+    /// The locks, ordered by [`Standing::work`], highest first.
     pub rows: Vec<Standing>,
     /// Repetitions that count, and all repetitions. The others ran while the host's CPUs were elsewhere.
     pub counted: (usize, usize),
@@ -53,6 +62,9 @@ pub struct Standing {
     pub rate: Option<f64>,
     /// Its rate at the base relative to the league's first lock.
     pub cost: Option<Estimate>,
+    /// The lowest of its rates in the three ranking trials, relative to the rate of [`League::best`]; None: not measured
+    /// in all. A share of the rate at its base would reward a lock that is slow there.
+    pub work: Option<Estimate>,
     /// By trial; None: not measured.
     pub results: Vec<Option<TrialResult>>,
     /// The longest operation in the trial under the host's scheduler, if measured and timed.
@@ -64,7 +76,9 @@ pub struct Standing {
 pub struct TrialResult {
     /// Index of the point.
     pub point: usize,
-    /// Its rate relative to the lock's rate at its base.
+    /// Its median rate.
+    pub rate: Option<f64>,
+    /// Its rate relative to the lock's rate at its base. May exceed 1: at the base, all CPUs contend for the lock.
     pub share: Option<Estimate>,
     /// Whether the trial should have preempted certain vCPUs, but hit none.
     pub found_no_target: bool,
@@ -130,30 +144,46 @@ impl League {
         let next = trial_at(|policy| policy.name() == "lwp")?;
         let host = trial_at(|policy| policy.is_host() || policy.is_host_model())?;
         let ranked_by = [holders, next, host];
+        let rate = |ix: usize| {
+            stats::median(&counting(ix).iter().map(|cell| cell.rate).collect::<Vec<_>>())
+        };
+        let best = bases.iter().copied().max_by(|a, b| {
+            let [a, b] = [*a, *b].map(|ix| rate(ix).unwrap_or(0.0));
+            a.total_cmp(&b)
+        })?;
         let standing = |base: &usize| {
-            let result = |trial: &Trial| TrialResult::new(points, group, *base, trial, ratio);
-            let rates: Vec<f64> = counting(*base).iter().map(|cell| cell.rate).collect();
-            let result: Vec<Option<TrialResult>> = trials.iter().map(result).collect();
+            let result = |trial: &Trial| {
+                let point = find_trial(points, group, *base, trial)?;
+                Some(TrialResult::new(&points[point], point, rate(point), ratio(point, *base)))
+            };
+            let results: Vec<Option<TrialResult>> = trials.iter().map(result).collect();
+            let work = ranked_by.map(|trial| ratio(results[trial]?.point, best));
+            let lowest = work
+                .into_iter()
+                .collect::<Option<Vec<Estimate>>>()
+                .and_then(|work| work.into_iter().min_by(|a, b| a.value.total_cmp(&b.value)));
             Standing {
                 base: *base,
-                rate: stats::median(&rates),
+                rate: rate(*base),
                 cost: ratio(*base, first),
-                longest: result[host].and_then(|result| longest(&points[result.point])),
-                results: result,
+                work: lowest,
+                longest: results[host].and_then(|result| longest(&points[result.point])),
+                results,
             }
         };
         let mut rows: Vec<Standing> = bases.iter().map(standing).collect();
-        rows.sort_by(|a, b| b.lowest_share(ranked_by).total_cmp(&a.lowest_share(ranked_by)));
+        let work = |row: &Standing| row.work.map_or(-1.0, |work| work.value);
+        rows.sort_by(|a, b| work(b).total_cmp(&work(a)));
         let counted = group.iter().map(|ix| counting(*ix).len()).sum();
         let total = group.iter().map(|ix| points[*ix].repetitions.len()).sum();
         let counted = (counted, total);
-        (rows.len() >= MIN_LOCKS).then_some(Self { trials, ranked_by, rows, counted })
+        (rows.len() >= MIN_LOCKS).then_some(Self { trials, ranked_by, best, rows, counted })
     }
 
-    /// Returns the lock that keeps the largest share in this trial.
-    pub fn best(&self, trial: usize) -> Option<(&Standing, f64)> {
-        let shares = self.rows.iter().filter_map(|row| Some((row, row.share(trial)?)));
-        shares.max_by(|(_, a), (_, b)| a.total_cmp(b))
+    /// Returns the lock with the highest rate in this trial, with that rate.
+    pub fn best_in(&self, trial: usize) -> Option<(&Standing, f64)> {
+        let rates = self.rows.iter().filter_map(|row| Some((row, row.results[trial]?.rate?)));
+        rates.max_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 }
 
@@ -177,22 +207,19 @@ impl Standing {
 }
 
 impl TrialResult {
-    fn new(
-        points: &[PointStudy],
-        group: &[usize],
-        base: usize,
-        trial: &Trial,
-        ratio: impl Fn(usize, usize) -> Option<Estimate>,
-    ) -> Option<Self> {
-        let is_trial = |ix: &usize| {
-            let point = &points[*ix].point;
-            is_same_lock(&points[base].point, point) && Trial::new(point) == *trial
-        };
-        let point = group.iter().copied().find(is_trial)?;
-        let hits = points[point].preempted.and_then(|preempted| preempted.hits);
-        let found_no_target = hits.is_some_and(|hits| hits.hits == 0);
-        Some(Self { point, share: ratio(point, base), found_no_target })
+    fn new(study: &PointStudy, point: usize, rate: Option<f64>, share: Option<Estimate>) -> Self {
+        let hits = study.preempted.and_then(|preempted| preempted.hits);
+        Self { point, rate, share, found_no_target: hits.is_some_and(|hits| hits.hits == 0) }
     }
+}
+
+/// Returns the point of the lock of `base` in a trial.
+fn find_trial(points: &[PointStudy], group: &[usize], base: usize, trial: &Trial) -> Option<usize> {
+    let is_trial = |ix: &usize| {
+        let point = &points[*ix].point;
+        is_same_lock(&points[base].point, point) && Trial::new(point) == *trial
+    };
+    group.iter().copied().find(is_trial)
 }
 
 /// Returns the repetitions that count: with the host's CPUs in their usual place, or all if they never were.
@@ -210,8 +237,10 @@ fn is_under_host(point: &Point) -> bool {
     point.policy.is_host() || point.policy.is_host_model()
 }
 
-fn is_same_lock(a: &Point, b: &Point) -> bool {
-    !Axis::between(a, b).iter().any(|axis| LOCK_AXES.contains(axis))
+/// Whether both are one row of a league: a lock with its options and its spin threshold.
+pub(super) fn is_same_lock(a: &Point, b: &Point) -> bool {
+    let is_of_lock = |axis: &Axis| LOCK_AXES.contains(axis) || *axis == Axis::SpinThreshold;
+    !Axis::between(a, b).iter().any(is_of_lock)
 }
 
 /// Whether both differ only along these axes.
@@ -274,6 +303,24 @@ mod tests {
         let first =
             league.rows.iter().find(|row| study.points[row.base].point.lock.name() == "ticket");
         assert_eq!(first.and_then(|row| row.cost).map(|cost| cost.value), Some(1.0));
+    }
+
+    /// Regression: a lock that was slow at 1x came first, because it had little to lose.
+    #[test]
+    fn a_slow_lock_that_keeps_its_rate_is_not_first() {
+        let mut study = Study::new(&[record(&fixture())]);
+        for point in &mut study.points {
+            let is_base = point.point.vcpus.get() == 2;
+            let is_slow = point.point.lock.name() == "mcs";
+            let rate = if is_slow { 1e5 } else { 1e6 * if is_base { 10.0 } else { 1.0 } };
+            point.repetitions.iter_mut().for_each(|repetition| repetition.rate = rate);
+        }
+        let league = &League::all(&study)[0];
+        let work = league.rows.iter().map(|row| row.work.map(|work| work.value));
+        assert_eq!(work.collect::<Vec<_>>(), [Some(0.1), Some(0.1), Some(0.01)]);
+        let last = league.rows.last().expect("three locks");
+        assert_eq!(study.points[last.base].point.lock.name(), "mcs");
+        assert_eq!(last.lowest_share(league.ranked_by), 1.0);
     }
 
     /// While the host's CPUs are in another place, contended locks have a quarter of their rate.

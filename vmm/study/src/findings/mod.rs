@@ -5,6 +5,7 @@ pub mod compare;
 pub mod diff;
 mod hops;
 mod host;
+mod in_lock;
 pub mod layout;
 #[cfg(test)]
 mod layout_tests;
@@ -13,6 +14,7 @@ mod order;
 #[cfg(test)]
 mod place_tests;
 pub mod point;
+pub mod ranks;
 pub mod read;
 pub mod repetition;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub use compare::{Comparison, SeriesComparison};
 pub use diff::Diff;
 pub use hops::{Moved, is_elsewhere};
 pub use host::{Extremes, HostRates, VcpuTimeShares};
+pub use in_lock::InLock;
 pub use layout::Layout;
 pub use league::League;
 use order::PointOrder;

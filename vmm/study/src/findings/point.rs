@@ -15,6 +15,7 @@ use super::{
         timings::Timings,
     },
     HostRates,
+    in_lock::InLock,
     repetition::{self, MeasuredCell, Repetition, RepetitionPlace},
 };
 use base::{counters::FaultCounts, units::Nanos};
@@ -86,12 +87,9 @@ pub struct Times {
 /// Preemptions by a pvticket schedule at a point, per measured second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Preempted {
-    /// Preemptions of lock holders.
-    pub lhp: f64,
-    /// Preemptions of the next in line.
-    pub lwp: f64,
-    /// Preemptions of waiters further back in a queue.
-    pub queued: f64,
+    /// Preemptions of holders and waiters.
+    #[serde(flatten)]
+    pub in_lock: InLock,
     /// All other preemptions.
     pub other: f64,
     /// Other preemptions of vCPUs that were drawing a ticket: up to this many may have hit a holder or the
@@ -180,8 +178,10 @@ impl PointStudy {
     pub fn holder_preemptions_over(&self, other: &Self) -> Option<f64> {
         let (preempted, base) = self.preempted.zip(other.preempted)?;
         let windows = other.point.duration.as_secs_f64() * other.repetitions.len() as f64;
+        let (preempted, base) = (preempted.in_lock, base.in_lock);
         let ratio = preempted.lhp / base.lhp.max(1.0 / windows);
-        (preempted.lhp > 0.0 && ratio.is_finite()).then_some(ratio)
+        let is_known = preempted.lhp > 0.0 && preempted.is_observed == base.is_observed;
+        (is_known && ratio.is_finite()).then_some(ratio)
     }
 
     /// Evaluates cells that have figures.
@@ -203,7 +203,7 @@ impl PointStudy {
                 .map(|count| per_second(count, seconds)),
             halts: per_second(total(|figures| figures.halts), seconds),
             kicks: per_second(total(|figures| figures.kicks), seconds),
-            preempted: preempted(figures(), f64::from(point.slots)),
+            preempted: preempted(figures(), &point),
             times: times(figures()),
             open_waits: total(|figures| figures.open_waits),
             work: work(&point, figures(), seconds),
@@ -344,7 +344,7 @@ fn slow<'a>(cells: impl Iterator<Item = &'a Figures>) -> Option<f64> {
     (operations > 0.0).then_some(slow / operations)
 }
 
-fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, slots: f64) -> Option<Preempted> {
+fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, point: &Point) -> Option<Preempted> {
     let scheduled: Vec<&ScheduleFigures> =
         cells.filter_map(|figures| figures.schedule.as_ref()).collect();
     let seconds: f64 = scheduled.iter().map(|schedule| schedule.seconds).sum();
@@ -362,21 +362,25 @@ fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, slots: f64) -> Option
     }
     let (lhp, lwp, queued) =
         (sum(|totals| totals.lhp), sum(|totals| totals.lwp), sum(|totals| totals.queued));
+    let is_observed = scheduled.iter().any(|schedule| schedule.is_observed(point.driver));
     let wasted = scheduled
         .iter()
         .all(|schedule| !schedule.waste_uncounted)
         .then(|| per_second(sum(|totals| totals.wasted_spin_ns) / 1e9, seconds));
     let divergence = scheduled.iter().filter_map(|schedule| schedule.divergence).reduce(Add::add);
     Some(Preempted {
-        lhp: per_second(lhp, seconds),
-        lwp: per_second(lwp, seconds),
-        queued: per_second(queued, seconds),
+        in_lock: InLock {
+            lhp: per_second(lhp, seconds),
+            lwp: per_second(lwp, seconds),
+            queued: per_second(queued, seconds),
+            is_observed,
+        },
         other: per_second((preemptions - lhp - lwp - queued).max(0.0), seconds),
         entering: per_second(sum(|totals| totals.entering), seconds),
         yields: per_second(sum(|totals| totals.yields), seconds),
         forced: per_second(sum(|totals| totals.forced), seconds),
         wasted,
-        wasted_share: wasted.map(|wasted| per_second(wasted, slots)),
+        wasted_share: wasted.map(|wasted| per_second(wasted, f64::from(point.slots))),
         hits,
         extensions,
         repeated: divergence.as_ref().map(Divergence::is_repeated),

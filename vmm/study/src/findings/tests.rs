@@ -42,8 +42,8 @@ fn unpreempted_holders_have_a_lower_bound() {
         [find(&study, "ticket", "rr", 8), find(&study, "ticket", "rr", 4)].map(Clone::clone);
     let windows = 8.0 * changed.point.duration.as_secs_f64();
     let mut set = |base_rate: f64, changed_rate: f64| {
-        base.preempted.as_mut().unwrap().lhp = base_rate;
-        changed.preempted.as_mut().unwrap().lhp = changed_rate;
+        base.preempted.as_mut().unwrap().in_lock.lhp = base_rate;
+        changed.preempted.as_mut().unwrap().in_lock.lhp = changed_rate;
         base.holder_preemptions_over(&changed)
     };
     assert_eq!(set(12.0, 3.0), Some(4.0));
@@ -61,7 +61,10 @@ fn points_have_all_their_repetitions() {
     assert_eq!(study.varying, [Axis::Lock, Axis::Backend, Axis::Policy, Axis::Vcpus]);
     let point = find(&study, "ticket", "rr", 8);
     let preempted = point.preempted.unwrap();
-    assert!(preempted.lwp > preempted.lhp && preempted.wasted_share > Some(0.9), "{preempted:?}");
+    assert!(
+        preempted.in_lock.lwp > preempted.in_lock.lhp && preempted.wasted_share > Some(0.9),
+        "{preempted:?}"
+    );
     let (wasted, share) = preempted.wasted.zip(preempted.wasted_share).unwrap();
     assert!((wasted - 2.0 * share).abs() < 1e-9, "of two slots");
     assert_eq!(find(&study, "ticket", "host", 8).preempted, None);
@@ -326,7 +329,11 @@ fn diffs_list_common_and_missing_points() {
 fn schedule_rates_use_the_accounted_time() {
     let mut run = record(&Fixture::default());
     let rate = |run: &RunRecord| {
-        find(&Study::new(std::slice::from_ref(run)), "ticket", "rr", 8).preempted.unwrap().lwp
+        find(&Study::new(std::slice::from_ref(run)), "ticket", "rr", 8)
+            .preempted
+            .unwrap()
+            .in_lock
+            .lwp
     };
     let in_window = rate(&run);
     for cell in &mut run.contents.cells {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-pub use base::work::{CRITICAL, SPINS as PAYLOAD_SPINS, SUM_EVERY, THINK};
+use base::units::Nanos;
+
+pub use base::work::{CRITICAL, SUM_EVERY, THINK};
 
 /// `warm-up` of specs, and of payloads in `compare`. A run begins with a fast phase of several slices,
 /// until the first holder is preempted.
@@ -19,6 +21,17 @@ const LINUX_SPINS: u32 = 1 << 15;
 /// PAUSE (`helper_pause`), so `LINUX_SPINS` take tens of milliseconds there, several slices of the
 /// host's scheduler: no waiter would halt before the end of its slice.
 const EMULATED_SPINS: u32 = 512;
+
+/// Duration of a PAUSE from which it counts as long. It takes some 10 cycles on processors before Skylake, for which
+/// Linux's threshold was chosen, and 40 to 140 cycles on later ones.
+const LONG_PAUSE: Nanos = Nanos(10);
+/// Spin iterations of about the same time as `LINUX_SPINS` short ones where a PAUSE is long.
+const LONG_SPINS: u32 = base::work::SPINS;
+
+/// Returns the `spin-threshold` of a payload or a simulation on a machine with this PAUSE.
+pub fn spins(pause: Nanos) -> u32 {
+    if pause < LONG_PAUSE { LINUX_SPINS } else { LONG_SPINS }
+}
 
 /// Returns the `spin-threshold` of a Linux guest, on a real CPU or on a CPU emulated by QEMU.
 pub const fn linux_spins(emulated: bool) -> u32 {

@@ -40,7 +40,10 @@ use super::{
     point::{GuestKind, HostKind, Point},
     store::record::MachineFile,
 };
-use base::{guest_kernel::GuestKernel, units::CpuList};
+use base::{
+    guest_kernel::GuestKernel,
+    units::{CpuList, Nanos},
+};
 
 /// Maximum number of cells in a run: a day of short cells. Such a spec is read in less than a second.
 pub const MAX_CELLS: u64 = 100_000;
@@ -59,6 +62,8 @@ pub struct Setting<'a> {
     pub guest_kernel: GuestKernel,
     /// Whether this host is an emulated one.
     pub is_emulated: bool,
+    /// The duration of a PAUSE on a simulated machine, or on this host if the name is empty.
+    pub pause: &'a dyn Fn(&str) -> Nanos,
 }
 
 impl<'a> Setting<'a> {
@@ -67,7 +72,8 @@ impl<'a> Setting<'a> {
         cpus: &'a CpuList,
         place: &'a dyn Fn(&str, GuestKind, bool) -> Result<HostKind, String>,
     ) -> Self {
-        Self { cpus, place, guest_kernel: GuestKernel::default(), is_emulated: false }
+        let guest_kernel = GuestKernel::default();
+        Self { cpus, place, guest_kernel, is_emulated: false, pause: &|_| Nanos(50) }
     }
 }
 

@@ -8,7 +8,7 @@
 use serde::Serialize;
 
 use super::{
-    ENOUGH, Estimate,
+    Estimate,
     correction::holm,
     permutation::{Direction, direction_in_blocks, rank_sum_in_blocks},
 };
@@ -59,7 +59,7 @@ pub fn judge(comparisons: &[(Vec<f64>, Vec<f64>)], seed: u64) -> Vec<Verdict> {
 pub type Blocks = Vec<(Vec<f64>, Vec<f64>)>;
 
 /// Returns the sample counts of both sides in each block that has both, because only these blocks count.
-pub fn sizes(blocks: &Blocks) -> Vec<(usize, usize)> {
+pub fn sizes(blocks: &[(Vec<f64>, Vec<f64>)]) -> Vec<(usize, usize)> {
     let sizes = blocks.iter().map(|(a, b)| (a.len(), b.len()));
     sizes.filter(|(a, b)| a.min(b) > &0).collect()
 }
@@ -125,12 +125,6 @@ pub fn samples_against(others: &[usize], comparisons: usize) -> usize {
 /// Returns how many of `samples` are in block `ix` if they are spread as evenly as possible.
 const fn spread(samples: usize, blocks: usize, ix: usize) -> usize {
     samples / blocks + (ix < samples % blocks) as usize
-}
-
-/// Returns the minimum number of samples of each side, in `blocks` blocks, for a verdict on one of
-/// `comparisons` comparisons: enough for the interval of a median and for a significant difference.
-pub fn min_samples(comparisons: usize, blocks: usize) -> usize {
-    ENOUGH.max(samples_in_blocks(comparisons, blocks))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::TAIL;
 use base::rng::SplitMix64;
 
 /// Maximum steps of [`ways`] for the exact test: some hundredths of a second.
@@ -81,8 +82,14 @@ pub fn direction_in_blocks(blocks: &[(Vec<f64>, Vec<f64>)]) -> Direction {
     }
 }
 
-/// Convolves the blocks' distributions of the sum.
 fn exact_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize) -> f64 {
+    let chances = chances_in_blocks(tests);
+    let far = chances.iter().enumerate().filter(|(sum, _)| sum.abs_diff(expected) >= distance);
+    far.map(|(_, chance)| chance).sum::<f64>().min(1.0)
+}
+
+/// Convolves the blocks' distributions of the sum. Returns the probability of each sum.
+fn chances_in_blocks(tests: &[Test<'_>]) -> Vec<f64> {
     let mut chances = vec![1.0];
     for test in tests {
         let ways = ways(test.drawn, test.ranks);
@@ -95,8 +102,35 @@ fn exact_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize) -> f64 
         }
         chances = next;
     }
-    let far = chances.iter().enumerate().filter(|(sum, _)| sum.abs_diff(expected) >= distance);
-    far.map(|(_, chance)| chance).sum::<f64>().min(1.0)
+    chances
+}
+
+/// Returns how many ratios of pairs within blocks of these sizes are outside the 95 % interval at each end: the
+/// largest number `k` such that at most `k` pairs have the lower sample first with a probability of at most 2.5 %,
+/// if all samples of a block are from one distribution. None if the blocks are too small for an interval.
+pub fn ratios_outside(sizes: &[(usize, usize)]) -> Option<usize> {
+    let sizes: Vec<_> = sizes.iter().copied().filter(|(a, b)| *a > 0 && *b > 0).collect();
+    let ranks: Vec<Vec<usize>> =
+        sizes.iter().map(|(a, b)| (1..=a + b).map(|rank| 2 * rank).collect()).collect();
+    let tests: Vec<Test<'_>> =
+        sizes.iter().zip(&ranks).map(|((a, _), ranks)| Test { drawn: *a, ranks }).collect();
+    let steps = tests.iter().fold(0_usize, |total, test| total.saturating_add(test.steps()));
+    if steps > MAX_STEPS {
+        // The sum of many pairs is nearly normal.
+        let pairs: f64 = sizes.iter().map(|(a, b)| (a * b) as f64).sum();
+        let variance: f64 =
+            sizes.iter().map(|(a, b)| (a * b) as f64 * (a + b + 1) as f64 / 12.0).sum();
+        return Some((pairs / 2.0 - 1.96 * variance.sqrt() - 1.0).max(0.0) as usize);
+    }
+    // Doubled sums of untied ranks are even; the lowest belongs to no pair.
+    let lowest: usize = sizes.iter().map(|(a, _)| a * (a + 1)).sum();
+    let chances = chances_in_blocks(&tests);
+    let mut at_most = 0.0;
+    let within = chances.iter().skip(lowest).step_by(2).take_while(|chance| {
+        at_most += **chance;
+        at_most <= TAIL
+    });
+    within.count().checked_sub(1)
 }
 
 fn random_in_blocks(tests: &[Test<'_>], expected: usize, distance: usize, seed: u64) -> f64 {

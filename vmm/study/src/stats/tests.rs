@@ -71,10 +71,62 @@ fn ratios_in_blocks_by_hand() {
         |blocks: &[(Vec<f64>, Vec<f64>)]| ratio_in_blocks(blocks, SEED).map(|ratio| ratio.value);
     assert_eq!(ratio(&[fast.clone(), slow.clone()]), Some(1.5));
     assert_eq!(ratio(std::slice::from_ref(&slow)), Some(1.5));
-    // A block with one side only, and a block whose unit would be zero, do not affect the others.
+    // A block with one side only does not affect the others. Ratios to zero are infinite.
     let (alone, none) = ((Vec::new(), vec![1e9]), (vec![5.0], vec![0.0, 0.0]));
-    assert_eq!(ratio(&[fast, slow, alone.clone(), none.clone()]), Some(1.5));
+    assert_eq!(ratio(&[fast.clone(), slow.clone(), alone.clone()]), Some(1.5));
+    assert_eq!(ratio(&[fast, slow, none.clone()]), Some(f64::midpoint(1.5, 1.6)));
     assert_eq!(ratio(&[alone, none]), None);
+}
+
+/// Regression: the interval of unequal sides in blocks covered the true ratio in 77 to 88 % of simulations. Heavy tails,
+/// and blocks of different speeds.
+#[test]
+fn ratios_in_blocks_have_nominal_coverage() {
+    let shapes: [&[(usize, usize)]; 12] = [
+        &[(6, 6), (6, 6)],
+        &[(12, 8), (2, 6)],
+        &[(2, 2); 3],
+        &[(3, 3); 3],
+        &[(1, 1); 6],
+        &[(1, 1); 8],
+        &[(2, 1); 6],
+        &[(3, 1); 6],
+        &[(4, 1); 10],
+        &[(5, 1); 6],
+        &[(1, 5); 6],
+        &[(1, 5), (3, 2), (6, 1), (2, 2)],
+    ];
+    let mut rng = SplitMix64::new(11);
+    let mut uniform = || (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    // A power of a uniform number has a heavy lower tail.
+    let mut rate = |speed: f64| speed * uniform().powf(if uniform() < 0.2 { 2.0 } else { 0.3 });
+    for shape in shapes {
+        let mut cover = 0;
+        for round in 0..1000 {
+            let block = |(ix, (above, below)): (usize, &(usize, usize))| {
+                let speed = 10_f64.powi((ix + round) as i32 % 3);
+                let mut side = |count: usize| (0..count).map(|_| rate(speed)).collect::<Vec<_>>();
+                (side(*above), side(*below))
+            };
+            let blocks: Vec<_> = shape.iter().enumerate().map(block).collect();
+            let interval = ratio_in_blocks(&blocks, SEED).unwrap().interval.unwrap();
+            cover += u32::from(interval.contains(1.0));
+        }
+        assert!(cover >= 930, "{cover} of 1000 for {shape:?}");
+    }
+}
+
+/// The interval contains 1 exactly if the permutation test does not reject equality.
+#[test]
+fn intervals_in_blocks_agree_with_the_test() {
+    let block = |low: f64| (vec![low, low + 2.0], vec![1.0, 1.5]);
+    for (low, excludes) in [(1.2, false), (1.4, false), (1.6, true), (3.0, true)] {
+        let blocks = vec![block(low); 3];
+        let interval = ratio_in_blocks(&blocks, SEED).unwrap().interval.unwrap();
+        let p = permutation::rank_sum_in_blocks(&blocks, SEED).unwrap();
+        assert_eq!(!interval.contains(1.0), excludes, "{low}: {interval:?}, p = {p}");
+        assert_eq!(p <= 2.0 * TAIL, excludes, "{low}: p = {p}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ use base::{
 };
 use sched::{
     accounting::Totals,
+    driver::DriverKind,
     extensions::ExtensionCounts,
     policy::{Divergence, Hits},
     times::HandoffTimes,
@@ -330,7 +331,8 @@ pub struct ScheduleFigures {
     /// and left its slot. For an extension that overran its bound, until its end.
     #[serde(default, skip_serializing_if = "Timings::is_empty")]
     pub extension_needed: Timings,
-    /// Whether this driver does not measure `wasted_spin_ns` of the sums.
+    /// Whether `wasted_spin_ns` of the sums is not measured: by old versions of the driver `bpf`, and of guests
+    /// without telemetry, whose lock states are observed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
     /// Sums since the start of the VMs.
@@ -341,6 +343,13 @@ pub struct ScheduleFigures {
     /// Times between consecutive events of the schedule.
     #[serde(flatten)]
     pub times: HandoffTimes<Timings>,
+}
+
+impl ScheduleFigures {
+    /// Whether lock states were observed, at least of some guests of this driver.
+    pub fn is_observed(&self, driver: DriverKind) -> bool {
+        self.waste_uncounted && driver == DriverKind::User
+    }
 }
 
 #[cfg(test)]

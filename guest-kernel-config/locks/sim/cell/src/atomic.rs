@@ -25,6 +25,7 @@ macro_rules! atomic {
 
             /// Requests the step and waits until it is granted.
             #[inline(always)]
+            #[track_caller]
             fn step(&self, access: Access) -> &atomic::$name {
                 step(access, core::ptr::from_ref(self).addr());
                 &self.0
@@ -37,48 +38,56 @@ macro_rules! atomic {
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn load(&self, _: Ordering) -> $value {
                 self.step(Access::Load).load(Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn store(&self, value: $value, _: Ordering) {
                 self.step(Access::Store).store(value, Relaxed);
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn swap(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).swap(value, Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn fetch_add(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_add(value, Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn fetch_sub(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_sub(value, Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn fetch_or(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_or(value, Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn fetch_and(&self, value: $value, _: Ordering) -> $value {
                 self.step(Access::ReadModifyWrite).fetch_and(value, Relaxed)
             }
 
             /// See `core`.
             #[inline(always)]
+            #[track_caller]
             pub fn compare_exchange(
                 &self,
                 from: $value,

@@ -14,6 +14,7 @@
 //! to 6 times the price of a switch, measured).
 
 pub mod atomic;
+pub mod cover;
 mod request;
 mod vcpu;
 

@@ -6,7 +6,7 @@ use std::{io, mem, ptr};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-use crate::{Access, Answer, Request};
+use crate::{Access, Answer, Request, cover};
 
 type RequestYielder = Yielder<Answer, Request>;
 
@@ -39,7 +39,14 @@ impl Drop for Restore {
 /// Suspends the calling vCPU until its machine grants `request`; returns the machine's answer. Outside a
 /// vCPU it does nothing and returns zero.
 #[inline(always)]
+#[track_caller]
 pub fn request(request: Request) -> Answer {
+    cover::reach();
+    suspend(request)
+}
+
+#[inline(always)]
+fn suspend(request: Request) -> Answer {
     let link = LINK.get();
     if link.is_null() {
         return 0;
@@ -55,12 +62,14 @@ pub fn request(request: Request) -> Answer {
 
 /// Requests the access to an atomic at `address`, unless it is the load that was granted in advance.
 #[inline(always)]
+#[track_caller]
 pub(crate) fn access(access: Access, address: usize) {
+    cover::reach();
     if access == Access::Load && GRANTED.get() == address >> LINE {
         GRANTED.set(NO_LINE);
         return;
     }
-    request(Request::Access(access, address));
+    suspend(Request::Access(access, address));
 }
 
 /// Code on a separate stack that runs from one [`Request`] to the next.

@@ -15,7 +15,7 @@ mod smaps;
 
 pub use children::{Binary, IdleGuest, Pages};
 pub use exits::ExitPair;
-pub use quantity::{BootQuantity, MeasuredGuest};
+pub use quantity::BootQuantity;
 pub use smaps::VmmMemory;
 
 use std::{io, path::PathBuf, process::ExitStatus};

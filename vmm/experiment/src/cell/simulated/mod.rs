@@ -10,7 +10,8 @@ use std::{
 use locks::System;
 use sim::machine::SHIPPED;
 use sim::{
-    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, Sim, Span, Spec, WaitTimes,
+    Decisions, HaltPoll, HostModel, Load, Machine, Noise, Picos, Ple, STARTS, Sim, Span, Spec,
+    WaitTimes,
 };
 use thiserror::Error;
 
@@ -64,6 +65,15 @@ pub enum SimCellError {
         /// The invalid key, with its line.
         #[source]
         source: sim::machine::KeyError,
+    },
+    /// The changes of the machine's costs are invalid.
+    #[error("machine {machine}")]
+    Change {
+        /// The machine, with the changes.
+        machine: String,
+        /// The invalid change.
+        #[source]
+        source: sim::machine::ChangeError,
     },
     /// The simulator does not have the system.
     #[error("the simulator does not support {0}")]
@@ -126,8 +136,19 @@ fn machine_file(name: &str) -> Result<MachineFile, SimCellError> {
     Ok(MachineFile { name, origin, assumed, costs, text, doubts, has_noise })
 }
 
-/// Returns the text of the machine's file.
+/// Returns the text of the machine's file, after the changes in `NAME+KEY=COST+...`.
 pub fn machine_text(name: &str) -> Result<String, SimCellError> {
+    let Some((base, changes)) = name.split_once('+').filter(|(_, rest)| rest.contains('=')) else {
+        return file_text(name);
+    };
+    let machine = parse_machine(base, &file_text(base)?)?;
+    let named = Machine { name: name.to_owned(), ..machine };
+    let changed = named.with_costs(changes);
+    let error = |source| SimCellError::Change { machine: name.to_owned(), source };
+    Ok(changed.map_err(error)?.to_toml())
+}
+
+fn file_text(name: &str) -> Result<String, SimCellError> {
     let shipped = SHIPPED.iter().find(|(candidate, _)| *candidate == name);
     if let Some((_, text)) = shipped {
         return Ok((*text).to_owned());
@@ -156,7 +177,11 @@ pub fn simulate(
         Some(text) => parse_machine(&point.machine, text)?,
         None => machine(&point.machine)?,
     };
-    let sim_spec = sim_spec(point, machine, cell)?;
+    let mut sim_spec = sim_spec(point, machine, cell)?;
+    if spec.record || spec.replay.is_some() {
+        // A recording has no times of starts.
+        sim_spec.starts = Picos::ZERO;
+    }
     let stuck = |stuck| match stuck {
         sim::Stuck::Stopped => SimCellError::Interrupted,
         stuck => SimCellError::Stuck { stuck, seed: sim_spec.seed },
@@ -178,11 +203,12 @@ pub fn simulate(
         }
         Ok(())
     };
-    run(&mut sim, picos(method.warm_up))?;
+    let begin = sim_spec.starts + picos(method.warm_up);
+    run(&mut sim, begin)?;
     let (from, before, hits) = (sim.clock(), sim.figures(), sim.hits());
     let extended_before = sim.extensions().cloned();
     let waits = sim.wait_times();
-    run(&mut sim, picos(method.warm_up + point.duration))?;
+    run(&mut sim, begin + picos(point.duration))?;
     let total = sim.figures();
     let window = total.clone() - &before;
     let latencies = method.timed.then(|| latencies(waits, sim.wait_times()));
@@ -251,6 +277,13 @@ fn sim_spec(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellE
         adds: point.critical,
         ..single
     };
+    let host = host(point, &machine);
+    // The vCPUs of one guest start together on a host without noise.
+    let starts = match (point.vms, host.noise) {
+        (1, None) => Picos::ZERO,
+        (1, Some(_)) => point.slice.into(),
+        _ => STARTS,
+    };
     Ok(Spec {
         cpus: point.slots as usize,
         guests: point.vms as usize,
@@ -259,7 +292,8 @@ fn sim_spec(point: &Point, machine: Machine, cell: u32) -> Result<Spec, SimCellE
         policy: point.policy.clone(),
         slice: point.slice,
         faults: point.fault.unwrap_or_default(),
-        host: host(point, &machine),
+        host,
+        starts,
         seed: point.seed ^ u64::from(cell) << 32,
         ..Spec::new(machine, system, point.vcpus.get() as usize, load)
     })
@@ -272,6 +306,7 @@ fn host(point: &Point, machine: &Machine) -> HostModel {
         ple: ple.map(|PleWindow(window)| Ple { window, ..Ple::default() }),
         halt_poll: halt_poll.map(|HaltPollLimit(max)| HaltPoll { max: max.into() }),
         noise: noise.map(Noise::from).or(machine.noise),
+        serves_in_kernel: false,
     }
 }
 

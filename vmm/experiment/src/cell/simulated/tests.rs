@@ -88,6 +88,8 @@ fn several_machines_share_the_simulated_cpus() {
     assert_eq!((point.vms, point.vcpus.get(), point.slots), (2, 3, 2));
     let spec = sim_spec(point, machine(&point.machine).unwrap(), 0).unwrap();
     assert_eq!((spec.guests, spec.vcpus, spec.cpus), (2, 3, 2));
+    let alone = sim_spec(&Point { vms: 1, ..point.clone() }, spec.machine.clone(), 0).unwrap();
+    assert_eq!((spec.starts, alone.starts), (STARTS, Picos::ZERO), "only several guests are apart");
     let figures = Sim::new(&spec).unwrap().finish().unwrap();
     assert_eq!(figures.operations.len(), 6, "of both");
 }

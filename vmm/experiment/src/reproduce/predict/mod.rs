@@ -11,8 +11,8 @@ use thiserror::Error;
 pub use fit::Fit;
 
 use sim::{
-    Brake, HostModel, Machine, Picos, Ple, Sim, SimFigures, SimSpecError, Spec, Stuck, System,
-    handoff, profile::Profile,
+    Brake, HostModel, Machine, Picos, Ple, STARTS, Sim, SimFigures, SimSpecError, Spec, Stuck,
+    System, handoff, profile::Profile,
 };
 use study::published::{Cell, CellSetup, Claim, PauseLoopExits, Table};
 
@@ -24,11 +24,6 @@ pub enum Effort {
     /// Long simulations and a fine fit: a few minutes.
     Full,
 }
-
-/// Time within which the vCPUs of a cell start at random moments: the period of CFS on 8 CPUs and
-/// more (`sched_latency`). The guests of a publication were not started at once, and guests that are
-/// started at once take turns as whole guests, as under `gang`.
-const STARTS: Picos = Picos(24_000_000_000);
 
 /// Returns the predicted tables, each with the table whose fit it uses.
 pub fn predicted(tables: &[Table]) -> impl Iterator<Item = (&Table, &Table)> {
@@ -225,6 +220,7 @@ impl<'a> Predictor<'a> {
                     PauseLoopExits::Fixed => Ple::fixed(),
                 }),
                 noise: self.profile.noise(),
+                serves_in_kernel: self.table.pause_loop_exits.is_some(),
                 ..HostModel::default()
             },
             starts: STARTS,

@@ -3,10 +3,9 @@
 use std::{io, sync::Arc, thread};
 
 use bpf::Scheduler;
-use hypercalls::telemetry::Point;
 use sched::halts::HaltScheduler;
 
-use crate::vcpu::{Stopped, VcpuScheduler};
+use crate::vcpu::VcpuScheduler;
 use base::units::{CpuList, VcpuId};
 use kvm::signal;
 
@@ -32,36 +31,12 @@ impl VcpuScheduler for BpfVmScheduler {
         Ok(())
     }
 
-    fn interrupted(&self, _: VcpuId, _: &dyn Stopped) {
-        // Signals do not end slices.
-    }
-
-    fn after_exit(&self, _: VcpuId) {
-        // A running thread has a slot.
-    }
-
     fn yield_slot(&self, _: VcpuId) {
         thread::yield_now();
     }
 
-    fn spun_out(&self, _: VcpuId) {
-        // No policy of this driver requests it.
-    }
-
     fn yield_to(&self, _: VcpuId, _: VcpuId) {
         thread::yield_now();
-    }
-
-    fn preempt_point(&self, _: VcpuId, _: Point) {
-        // No policy of this driver requests it.
-    }
-
-    fn begin_wait(&self, _: VcpuId) {
-        // The kernel observes sleeps itself.
-    }
-
-    fn end_wait(&self, _: VcpuId) {
-        // A running thread has a slot.
     }
 
     fn awaits_slot(&self, _: VcpuId) -> bool {
@@ -72,9 +47,5 @@ impl VcpuScheduler for BpfVmScheduler {
     fn lacks_telemetry(&self, _: VcpuId) -> bool {
         // Its vCPUs are not stopped by a thread that could observe them.
         false
-    }
-
-    fn leave(&self, _: VcpuId) {
-        // The scheduler drops a thread when it ends.
     }
 }

@@ -105,8 +105,10 @@ fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// Groups of columns for measured values.
-const MEASURED: [&[Column]; 13] =
-    [LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, WASTED, OFF, HITS, EXTENSIONS, FAULTS, SIM, WORK];
+const MEASURED: [&[Column]; 16] = [
+    LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, PUBLISHED, OBSERVED, OTHERS, WASTED, OFF, HITS,
+    EXTENSIONS, FAULTS, SIM, WORK,
+];
 
 const CELL: &[Column] = &[
     text("store", |row| Some(row.store.into())),
@@ -175,10 +177,14 @@ const KVM: &[Column] = &[
     count("kvm_yields_successful", |row| row.yields()?.yields_successful),
 ];
 
-const SCHEDULE: &[Column] = counts!(
-    "sched_", totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected,
-    yields
-);
+const SCHEDULE: &[Column] = counts!("sched_", totals: grants, preemptions);
+
+const PUBLISHED: &[Column] = counts!("sched_", published: lhp, lwp, queued);
+
+const OBSERVED: &[Column] = counts!("sched_observed_", observed: lhp, lwp, queued);
+
+const OTHERS: &[Column] =
+    counts!("sched_", totals: entering, guarded, unknown, forced, injected, yields);
 
 const WASTED: &[Column] = &[count("sched_wasted_spin_ns", |row| row.wasted_spin_ns())];
 

@@ -52,6 +52,21 @@ impl<'a> CellRow<'a> {
         Some(&self.figures()?.schedule.as_ref()?.totals)
     }
 
+    /// Returns the sums if their lock states are observed, or if the guest published them.
+    fn totals_by(&self, is_observed: bool) -> Option<&'a Totals> {
+        let schedule = self.figures()?.schedule.as_ref()?;
+        let is_it = schedule.is_observed(self.cell.point.driver) == is_observed;
+        is_it.then_some(&schedule.totals)
+    }
+
+    pub fn published(&self) -> Option<&'a Totals> {
+        self.totals_by(false)
+    }
+
+    pub fn observed(&self) -> Option<&'a Totals> {
+        self.totals_by(true)
+    }
+
     pub fn wasted_spin_ns(&self) -> Option<u64> {
         let schedule = self.figures()?.schedule.as_ref()?;
         (!schedule.waste_uncounted).then_some(schedule.totals.wasted_spin_ns)

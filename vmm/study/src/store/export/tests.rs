@@ -173,6 +173,23 @@ fn from_csv_with(figures: Figures) -> Vec<Fields> {
     from_csv_of(&stores)
 }
 
+/// Regression: figures that were observed had the names of figures that the guest published.
+#[test]
+fn observed_lock_states_have_columns_of_their_own() {
+    let mut figures = full();
+    let mut row = |is_uncounted| {
+        figures.schedule.as_mut().unwrap().waste_uncounted = is_uncounted;
+        from_csv_with(figures.clone()).remove(0)
+    };
+    let (published, observed) = (row(false), row(true));
+    for name in ["lhp", "lwp", "queued"] {
+        let (plain, own) = (format!("sched_{name}"), format!("sched_observed_{name}"));
+        assert!(!published[&plain].is_empty() && published[&own].is_empty(), "{name}");
+        assert_eq!((&observed[&own], observed[&plain].as_str()), (&published[&plain], ""));
+    }
+    assert_eq!(observed["sched_preemptions"], published["sched_preemptions"]);
+}
+
 /// The host kernel's counts are stored by VM and vCPU, and exported as sums and shares.
 #[test]
 fn exports_host_counts() {
