@@ -167,7 +167,8 @@ pub fn x_position(study: &Study, points: &[&Point]) -> String {
 }
 
 /// `a, b and c`.
-pub fn listed(all: &[String]) -> String {
+pub fn listed<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
+    let all: Vec<String> = all.into_iter().map(|each| each.to_string()).collect();
     match all.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
         _ => all.concat(),

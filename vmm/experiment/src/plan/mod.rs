@@ -5,7 +5,8 @@ mod part;
 mod stored;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    cell::RefCell,
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Write as _,
     hint::spin_loop,
     path::{Path, PathBuf},
@@ -235,7 +236,12 @@ fn full_experiment(
     let cpus = cpus.first(cpus.cpus().len() / run.jobs.max(1) as usize);
     let place = |spec: &str, _: GuestKind, needs_ring_0| place_of(spec, &run.host, needs_ring_0);
     let guest_kernel = run.guest_kernel;
-    let pause = |machine: &str| pause_of(machine, &run.machines);
+    // Found once for each machine, not for each point.
+    let pauses = RefCell::new(HashMap::new());
+    let pause = |machine: &str| {
+        let mut pauses = pauses.borrow_mut();
+        *pauses.entry(machine.to_owned()).or_insert_with(|| pause_of(machine, &run.machines))
+    };
     let setting = Setting {
         cpus: &cpus,
         place: &place,

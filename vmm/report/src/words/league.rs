@@ -210,8 +210,7 @@ fn table(study: &Study, league: &League) -> Table {
 /// The spin thresholds of the league.
 fn thresholds(study: &Study, league: &League) -> String {
     let each = league.rows.iter().map(|row| study.points[row.base].point.spin_threshold);
-    let each: BTreeSet<u32> = each.collect();
-    names::listed(&each.iter().map(u32::to_string).collect::<Vec<_>>())
+    names::listed(each.collect::<BTreeSet<u32>>())
 }
 
 /// The lock's requirements. Throttled waiters of `restrict:N` halt with any lock.

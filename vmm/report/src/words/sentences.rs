@@ -297,7 +297,7 @@ fn clauses(study: &Study, comparisons: &[&Comparison]) -> Vec<String> {
     let which = |comparisons: &[&Comparison]| {
         if is_along_x {
             let subject = |comparison: &&Comparison| names::sides(study, comparison).0;
-            names::listed(&comparisons.iter().map(subject).collect::<Vec<_>>())
+            names::listed(comparisons.iter().map(subject))
         } else {
             at(study, comparisons)
         }

@@ -230,7 +230,7 @@ fn schedules(study: &Study, lines: &mut SetupLines) {
     lines.add("policy", &policies.join("; "));
     let numbers = |number: fn(&Point) -> u32| {
         let numbers: BTreeSet<_> = study.points.iter().map(|point| number(&point.point)).collect();
-        names::listed(&numbers.iter().map(u32::to_string).collect::<Vec<_>>())
+        names::listed(&numbers)
     };
     let (vcpus, slots) = (numbers(Point::all_vcpus), numbers(|point| point.slots));
     for run in &study.runs {
@@ -254,9 +254,7 @@ fn seeds(study: &Study, lines: &mut SetupLines) {
         .iter()
         .flat_map(|point| &point.repetitions)
         .map(|repetition| repetition.key.seed);
-    let [order, seeds] = [order, seeds.collect()].map(|seeds: BTreeSet<u64>| {
-        names::listed(&seeds.iter().map(u64::to_string).collect::<Vec<_>>())
-    });
+    let [order, seeds] = [order, seeds.collect()].map(|seeds: BTreeSet<u64>| names::listed(&seeds));
     let seeds = if seeds.is_empty() { "none".to_owned() } else { seeds };
     lines.add("seeds", &format!("order of the cells {order}; schedules and faults {seeds}"));
 }

@@ -224,7 +224,7 @@ fn lost_repetitions_are_not_a_pass() {
     let fixture =
         |seed, rounds| Fixture { seed, rounds, policies: vec!["rr"], ..Fixture::default() };
     let failed = || Outcome::Failed { error: "it died".into(), trace: String::new() };
-    let with = |outcome: &dyn Fn() -> Option<Outcome>| {
+    let second_run = |outcome: &dyn Fn() -> Option<Outcome>| {
         let mut run = record(&fixture(2, 8));
         let (kept, lost): (Vec<_>, Vec<_>) =
             run.contents.cells.into_iter().partition(|cell| cell.round < 5);
@@ -235,7 +235,11 @@ fn lost_repetitions_are_not_a_pass() {
         Study::new(&[run])
     };
     let first = || study_of(&fixture(1, 8));
-    for second in [with(&|| Some(failed())), with(&|| Some(Outcome::Aborted)), with(&|| None)] {
+    for second in [
+        second_run(&|| Some(failed())),
+        second_run(&|| Some(Outcome::Aborted)),
+        second_run(&|| None),
+    ] {
         let diff = Diff::new(first(), second);
         assert_eq!(diff.regressions(), []);
         let line = not_judged(&diff).unwrap();
@@ -245,7 +249,7 @@ fn lost_repetitions_are_not_a_pass() {
     }
     // A second run that was planned with fewer repetitions can be judged, and so can lost cells of the first.
     let shorter = Diff::new(first(), study_of(&fixture(2, 6)));
-    let longer = Diff::new(with(&|| Some(failed())), study_of(&fixture(3, 6)));
+    let longer = Diff::new(second_run(&|| Some(failed())), study_of(&fixture(3, 6)));
     assert_eq!([shorter, longer].map(|diff| not_judged(&diff)), [None, None]);
 }
 

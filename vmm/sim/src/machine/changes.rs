@@ -11,7 +11,7 @@ pub enum ChangeError {
     /// It has another form.
     #[error("'{0}' must be KEY=COST, such as pause=140cycles, wakeup=16us or one-hop.wakeup=500ns")]
     Form(String),
-    /// The machine has no level of this name.
+    /// The machine has no such cost.
     #[error("'{key}' is not a cost of the machine; known: {}", .known.join(", "))]
     Unknown {
         /// The key.

@@ -251,16 +251,10 @@ axes! {
     };
     /// Spin iterations before a waiter halts.
     SpinThreshold(spin_threshold) = |from, setting, point| {
-        let default = match point.guest {
-            GuestKind::Payload | GuestKind::Sim => {
-                defaults::spins((setting.pause)(&point.machine))
-            }
+        match point.guest {
+            _ if from.is_written("spin-threshold") => from.number("spin-threshold", 0..=u32::MAX)?,
+            GuestKind::Payload | GuestKind::Sim => defaults::spins((setting.pause)(&point.machine)),
             GuestKind::Linux => defaults::BY_HOST,
-        };
-        if from.is_written("spin-threshold") {
-            from.number("spin-threshold", 0..=u32::MAX)?
-        } else {
-            default
         }
     }; Entry {
         title: Some("spin iterations before a waiter halts"),
