@@ -66,6 +66,22 @@ fn random_starts_break_gang_order() {
     assert!(apart.total() * 2 < gang.total(), "{} apart, {} at once", apart.total(), gang.total());
 }
 
+/// Regression: a kick to a vCPU that had not started cancelled its start, and looked like a lost wakeup.
+#[test]
+fn vcpus_start_and_wake_although_they_were_kicked_before() {
+    let sleep = Sleep { chance: sometimes("0.2"), time: Span::Uniform(micros(100)) };
+    for faults in ["spurious:1", "spurious:1,kick-delay:1ms", "spurious:1,kick-dup:1"] {
+        for (starts, sleep) in [(MILLI, None), (Picos::ZERO, Some(sleep)), (MILLI, Some(sleep))] {
+            let load = Load { sleep, ..Load::new(Span::Fixed(micros(1)), Span::Fixed(micros(20))) };
+            let spec = Spec { spin_threshold: 0, ..spec(System::PvTicket, 8, "rr") };
+            let spec = Spec { load, starts, faults: faults.parse().expect(faults), ..spec };
+            let figures = run(&spec, Picos(8 * MILLI.0));
+            let all_began = figures.operations.iter().all(|count| *count > 0);
+            assert!(all_began && figures.faults.spurious > 20, "{faults}: {figures:?}");
+        }
+    }
+}
+
 fn micros(micros: u64) -> Picos {
     Picos(micros * 1_000_000)
 }

@@ -159,7 +159,7 @@ pub(crate) struct Vcpu {
     pub(crate) remaining: Picos,
     /// The lock of its current operation.
     pub(crate) lock: u16,
-    /// Wakeup time of its task.
+    /// Start of the vCPU, later the wakeup time of its task.
     pub(crate) wake_at: Picos,
     /// Answers that it waits for.
     pub(crate) answers: Answers,

@@ -302,7 +302,7 @@ impl Sim {
         self.publish_running(v);
     }
 
-    fn set_deadline(&mut self, v: usize) {
+    pub(super) fn set_deadline(&mut self, v: usize) {
         let deadline = self.core.deadline(VcpuIndex(v as u32));
         let at = deadline.map_or_else(|| self.wakeup_time(v), Picos::from_clock).max(self.now);
         let leaf = self.pcpus.len() + v;

@@ -327,8 +327,8 @@ impl Sim {
             match latest {
                 Picos::ZERO => self.handle_event(v, Event::Started, Picos::ZERO),
                 _ => {
-                    let at = Picos(rng.below(latest.0 as usize + 1) as u64);
-                    self.set_timer(self.pcpus.len() + v, at);
+                    self.vcpus[v].wake_at = Picos(rng.below(latest.0 as usize + 1) as u64);
+                    self.set_deadline(v);
                 }
             }
         }

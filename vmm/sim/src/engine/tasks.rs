@@ -77,10 +77,10 @@ impl Sim {
         self.handle_event(v, event, Picos::ZERO);
     }
 
-    /// The wakeup time of `v`, if it is idle.
+    /// The time at which `v` starts, or wakes from its task's sleep.
     pub(super) fn wakeup_time(&self, v: usize) -> Picos {
         match self.core.state(VcpuIndex(v as u32)) {
-            State::Idle => self.vcpus[v].wake_at,
+            State::New | State::Idle => self.vcpus[v].wake_at,
             _ => Picos::NEVER,
         }
     }

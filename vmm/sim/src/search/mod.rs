@@ -63,6 +63,9 @@ pub struct Tally {
     pub failed: u64,
     /// Operations in all simulations.
     pub operations: u64,
+    /// Events in simulations of random scenarios, and of variants.
+    #[serde(default)]
+    events: [u64; 2],
     /// The kinds of trouble found.
     pub found: Vec<TroubleKind>,
     /// Scenarios to vary.
@@ -86,6 +89,7 @@ impl State {
             trials: 0,
             failed: 0,
             operations: 0,
+            events: [0; 2],
             found: Vec::new(),
             pool: Pool::default(),
         };
@@ -168,11 +172,9 @@ impl<'a> Search<'a> {
         let Some(ix) = self.next() else { return Ok(None) };
         let mut rng = SplitMix64::new(self.state.rng);
         let tally = &self.state.tallies[ix];
-        let variant = if tally.trials < RANDOM_FIRST || rng.below(2) == 0 {
-            None
-        } else {
-            tally.pool.next(self.space, &mut rng)
-        };
+        // By events: a variant that runs for long would otherwise have most of the time.
+        let is_random = tally.trials < RANDOM_FIRST || tally.events[0] < tally.events[1];
+        let variant = if is_random { None } else { tally.pool.next(self.space, &mut rng) };
         let scenario = variant.unwrap_or_else(|| self.space.draw(tally.system, &mut rng));
         let outcome = scenario.run(self.machine, self.make, brake, scenario.max_events())?;
         let Some(outcome) = outcome else { return Ok(None) };
@@ -180,6 +182,7 @@ impl<'a> Search<'a> {
         let tally = &mut self.state.tallies[ix];
         tally.trials += 1;
         tally.operations += outcome.figures.total();
+        tally.events[usize::from(!is_random)] += outcome.figures.events;
         let mut is_new = false;
         match outcome.trouble {
             None => tally.pool.consider(&scenario, &outcome),

@@ -50,8 +50,7 @@ impl Pool {
     pub(super) fn next(&self, space: &Space, rng: &mut SplitMix64) -> Option<Scenario> {
         let drawn = rng.below(self.entries().count().max(1));
         let RankedScenario { passed, scenario, .. } = self.entries().nth(drawn)?;
-        let is_longest = scenario.operations >= MAX_OPERATIONS;
-        if *passed >= STARVED && !is_longest && rng.below(2) == 0 {
+        if *passed >= STARVED && scenario.operations < MAX_OPERATIONS && rng.below(2) == 0 {
             // The same scenario, continued for longer.
             let operations = (scenario.operations * 4).min(MAX_OPERATIONS);
             return Some(Scenario { operations, ..scenario.clone() });

@@ -70,7 +70,7 @@ const ABSENCES: [u64; 4] = [2_000, 20_000, 200_000, 1_000_000];
 /// More vCPUs are a crowd, with short runs and slices.
 pub(super) const FEW_VCPUS: usize = 8;
 /// One in this many simulations may have a crowd.
-const CROWDS: usize = 10;
+const CROWDS: usize = 5;
 /// Maximum number of operations of a crowd.
 const CROWD_OPERATIONS: u64 = 300;
 const SWITCHES: [u32; 4] = [handoff::PREDECESSOR, handoff::ADAPT, handoff::CLAIM, handoff::AHEAD];
@@ -84,7 +84,8 @@ const MUTATIONS: [Mutation; 14] = [
         let max = space.vcpus.min(scenario.system.max_cpus() as usize);
         let few = max.min(FEW_VCPUS) - 1;
         scenario.vcpus = 2 + if is_one_in(CROWDS, rng) {
-            rng.below(max - 1)
+            // The largest has most pairs of vCPUs in which a lock of 64 bits or nodes could go wrong.
+            if is_one_in(2, rng) { max - 2 } else { rng.below(max - 1) }
         } else {
             // The smaller of two draws: few vCPUs find as much as many, and are faster to simulate.
             rng.below(few).min(rng.below(few))
