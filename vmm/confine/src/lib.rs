@@ -30,6 +30,7 @@ pub mod table;
 use std::{
     env, fmt,
     fs::OpenOptions,
+    hint::black_box,
     io::{self, Write},
     os::fd::IntoRawFd,
     panic, process,
@@ -206,6 +207,7 @@ pub fn apply(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
 }
 
 fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineError> {
+    shrink_a_heap()?;
     set_limits()?;
     set_no_new_privs(true).map_err(|error| ConfineError::NoNewPrivs(error.into()))?;
     // Opens the file for recorded calls, so it must precede the restriction of files.
@@ -227,6 +229,19 @@ fn narrow_to(class: Class, files: &Files, needs: Needs) -> Result<(), ConfineErr
 pub fn run<T: Send>(files: &Files, work: impl FnOnce() -> T + Send) -> Result<T, ConfineError> {
     let confined = || narrow_to(Class::Worker, files, Needs::default()).map(|()| work());
     on_thread("confined", confined)?.unwrap_or_else(|panic| panic::resume_unwind(panic))
+}
+
+/// Makes glibc read /proc/sys/vm/overcommit_memory, once for all threads: it opens the file when it first shrinks the heap
+/// of a thread other than the first (`check_may_shrink_heap`), which a filter would not permit later.
+fn shrink_a_heap() -> Result<(), ConfineError> {
+    // Chunks below the smallest size for which glibc maps memory, and more in all than it retains for a later use.
+    const CHUNK: usize = 1 << 16;
+    const CHUNKS: usize = 512;
+    let allocate_and_free = || {
+        let chunks = Vec::from_iter((0..CHUNKS).map(|_| Vec::<u8>::with_capacity(CHUNK)));
+        drop(black_box(chunks));
+    };
+    on_thread("heap", allocate_and_free).map(drop)
 }
 
 /// Runs `work` on a thread with this name, and waits for it.
