@@ -83,7 +83,7 @@ impl Results {
 }
 
 fn with_point(mut figures: Value, point: &Value) -> Value {
-    for name in ["lock", "backend", "policy", "driver", "handoff", "vcpus"] {
+    for name in ["lock", "backend", "policy", "driver", "observe_off", "handoff", "vcpus"] {
         figures[name] = point[name].clone();
     }
     figures
@@ -101,7 +101,8 @@ fn run(line: &Value) -> Value {
         };
         run["schedule"] = json!({
             "measured": sums(&schedule), "whole": sums(&schedule["since_start"]),
-            "divergence": schedule["divergence"], "handover": schedule["handover"]
+            "divergence": schedule["divergence"], "handover": schedule["handover"],
+            "lost": schedule["lost"]
         });
     }
     run

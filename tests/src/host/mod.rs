@@ -30,6 +30,7 @@ mod league;
 mod library;
 mod limits;
 mod many_cpus;
+mod observer;
 mod outputs;
 mod parts;
 mod priority;
@@ -71,6 +72,8 @@ pub fn tests() -> Vec<Test> {
         bpf_load::TESTS,
         bpf_policies::TESTS,
         bpf_share::TESTS,
+        observer::TESTS,
+        observer::emulated::TESTS,
         examples::TESTS,
         first_cpu::TESTS,
         cgroups::TESTS,

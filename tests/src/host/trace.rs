@@ -6,7 +6,7 @@ kvm::tests![
     a_timeline_agrees_with_the_account,
     perfetto_finds_the_injected_preemptions,
     the_last_round_of_every_level_is_traced,
-    the_hosts_schedule_has_no_slots,
+    the_hosts_schedule_has_no_slots_unless_observed,
 ];
 
 /// Two vCPUs on two slots, whose holders are preempted for 4 ms, some forty times: often enough to preempt
@@ -168,13 +168,16 @@ fn the_last_round_of_every_level_is_traced() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn the_hosts_schedule_has_no_slots() -> anyhow::Result<()> {
-    let traced = Traced::make(&["--vcpus", "2x", "--seconds", "0.3"])?;
+/// Nor does it where it cannot be observed.
+fn the_hosts_schedule_has_no_slots_unless_observed() -> anyhow::Result<()> {
+    let traced = Traced::make(&["--vcpus", "2x", "--seconds", "0.3", "--set", "observe=on,off"])?;
     let digests = traced.digest(&[])?;
-    ensure!(digests.len() == 2, "{digests:?}");
+    ensure!(digests.len() == 4, "{digests:?}");
     for run in &digests {
-        let note = run["note"].as_str().unwrap_or_default();
-        ensure!(note.contains("no slots") && run["account"]["slots"].is_null(), "{run}");
+        let [title, note] = ["title", "note"].map(|name| run[name].as_str().unwrap_or_default());
+        let has_slots = !run["account"]["slots"].is_null();
+        ensure!(note.contains("no slots") != has_slots, "{run}");
+        ensure!(!has_slots || !title.contains("not observed"), "{run}");
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ typedef _Bool bool;
 #define MAP_TYPE(name, value) typeof(value) *name
 
 enum {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -46,6 +47,7 @@ struct bpf_spin_lock {
 
 /* BPF helpers, by number (include/uapi/linux/bpf.h). */
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*const bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static void (*const bpf_spin_lock)(struct bpf_spin_lock *lock) = (void *)93;
@@ -76,7 +78,11 @@ struct sched_ext_entity {
 struct task_struct {
 	struct sched_ext_entity scx;
 	const struct cpumask *cpus_ptr;
+	s32 pid;
 } KERNEL_TYPE;
+
+/* The state of a task that has ended (include/linux/sched.h). */
+#define TASK_DEAD 0x80
 
 /* Must be an enum as in the kernel, or CO-RE finds no field of this type. */
 enum scx_exit_kind {

@@ -51,7 +51,8 @@ struct settings {
 	u32 slots;
 	/* Nonzero: the program contains code that no verifier accepts. */
 	u32 is_unsafe;
-	u32 unused;
+	/* Nonzero: threads enrol by their IDs. */
+	u32 by_tid;
 	/* The slots' CPUs. */
 	u32 cpu[MAX_SLOTS];
 };

@@ -254,10 +254,9 @@ struct vcpu {
 
 INLINE bool find_seat(const struct seat *seat, struct vcpu *found)
 {
-	u32 machine = seat->machine, vcpu = seat->vcpu, place;
+	/* The remainder is for the verifier: of a comparison, 6.1 forgets the result when it spills a register. */
+	u32 machine = seat->machine, vcpu = seat->vcpu % MAX_VCPUS, place;
 
-	if (vcpu >= MAX_VCPUS)
-		return 0;
 	found->lines = bpf_map_lookup_elem(&pages, &machine);
 	found->machine = bpf_map_lookup_elem(&machines, &machine);
 	place = machine * MAX_VCPUS + vcpu;

@@ -1,4 +1,4 @@
-//! A scheduler of vCPU threads in BPF (`sched_ext`), and its loader.
+//! A scheduler of vCPU threads in BPF (`sched_ext`), an observer of the host's own, and their loader.
 //!
 //! The scheduler (`scheduler/scheduler.bpf.c`) runs in the host's kernel and reads the lock telemetry that
 //! guests publish. Each machine's telemetry lines are in its part of [`Scheduler::pages`], which the VMM maps into
@@ -32,13 +32,14 @@ use libbpf_rs::{
     Error, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel,
     RingBuffer, RingBufferBuilder,
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::gettid;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat};
+use shared::{RawCounter, RawMachine, RawMemory, RawReading, RawRecord, RawSeat, RawSettings};
 
-/// The scheduler as compiled by `make bpf`: little-endian ELF for BPF.
-const PROGRAM: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
+/// The programs as compiled by `make bpf`: little-endian ELF for BPF.
+const SCHEDULER: &[u8] = include_bytes!("../scheduler/scheduler.bpf.o");
+const OBSERVER: &[u8] = include_bytes!("../scheduler/observer.bpf.o");
 
 /// Bytes of a machine's telemetry lines and the page of words after them; also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
@@ -67,6 +68,9 @@ pub enum BpfError {
     /// The scheduler cannot be attached.
     #[error("cannot attach the scheduler (another may be loaded: see /sys/kernel/sched_ext)")]
     Attach(#[source] Error),
+    /// The threads cannot be identified.
+    #[error("before Linux 6.9 only in the initial PID namespace, outside of containers")]
+    Namespace,
     /// The calling thread's pidfd cannot be opened.
     #[error("cannot open the vCPU's thread")]
     Thread(#[source] io::Error),
@@ -102,13 +106,18 @@ pub struct SchedulerCounts {
     pub kept: u64,
 }
 
+base::sums!(SchedulerCounts: slices, lost, lost_others, hits, misses, kept);
+
 /// A scheduler that is loaded and attached. Dropping it detaches it.
 pub struct Scheduler {
     // Dropped first: the program must not be closed while it is in use.
-    _link: Link,
+    _links: Vec<Link>,
     ring: Mutex<Ring>,
     pages: OwnedFd,
     object: Object,
+    only_observes: bool,
+    /// Whether threads enrol by their IDs.
+    by_tid: bool,
 }
 
 /// The ring buffer and the records it has delivered.
@@ -124,22 +133,31 @@ impl fmt::Debug for Scheduler {
 }
 
 impl Scheduler {
-    /// Loads and attaches the scheduler. The host can have one such scheduler at a time.
+    /// Loads and attaches the scheduler. The host can have one such scheduler at a time, and any number under
+    /// [`KernelPolicy::Host`].
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
-        let mut program = open()?;
+        let only_observes = settings.policy == KernelPolicy::Host;
+        let mut program = open(if only_observes { OBSERVER } else { SCHEDULER })?;
         check_sizes(&program)?;
-        apply(settings, &mut program)?;
+        let by_tid = only_observes && class::open_this_thread().is_err();
+        if by_tid && !class::has_kernel_ids() {
+            return Err(BpfError::Namespace);
+        }
+        apply(settings, by_tid, &mut program)?;
         let mut object =
             program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
         let ring = Ring::open(&object)?;
         let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
         let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
-        let mut maps = object.maps_mut();
-        let attached = maps.find(|map| is_named(map.name(), "pvticket"));
-        let attached = attached.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
-        let link = attached.map_err(BpfError::Attach)?;
-        drop(maps);
-        Ok(Self { _link: link, ring: Mutex::new(ring), pages, object })
+        let attached = if only_observes {
+            object.progs_mut().map(|program| program.attach()).collect()
+        } else {
+            let map = object.maps_mut().find(|map| is_named(map.name(), "pvticket"));
+            let attached = map.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
+            attached.map(|link| vec![link])
+        };
+        let links = attached.map_err(BpfError::Attach)?;
+        Ok(Self { _links: links, ring: Mutex::new(ring), pages, object, only_observes, by_tid })
     }
 
     /// Describes a machine. Must be called before its vCPUs enrol.
@@ -159,6 +177,12 @@ impl Scheduler {
             .map_err(|error| BpfError::Set("reading", error))
     }
 
+    /// Erases the memory of a machine's telemetry lines.
+    pub fn erase(&self, machine: u32) -> Result<(), BpfError> {
+        put(&map(&self.object, "pages")?, machine, &[0_u8; PAGES as usize])
+            .map_err(|error| BpfError::Set("pages", error))
+    }
+
     /// Returns the memory of all machines' telemetry lines, for shared mappings. Machine N's memory begins at N times
     /// [`PAGES`].
     pub fn pages(&self) -> BorrowedFd<'_> {
@@ -166,18 +190,18 @@ impl Scheduler {
     }
 
     /// Puts the calling thread under the scheduler as this vCPU. Its affinity must be the set of the slots'
-    /// CPUs.
+    /// CPUs. Under [`KernelPolicy::Host`], the thread is observed from its next slice on.
     pub fn enrol(&self, machine: u32, vcpu: u32) -> Result<(), BpfError> {
-        /// `PIDFD_THREAD` (include/uapi/linux/pidfd.h): a thread, not its process.
-        const THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
-        let tid = Pid::as_raw(Some(rustix::thread::gettid()));
-        let tid =
-            Pid::from_raw(tid).ok_or_else(|| BpfError::Thread(io::ErrorKind::NotFound.into()))?;
-        let thread = pidfd_open(tid, THREAD).map_err(|errno| BpfError::Thread(errno.into()))?;
+        let seat = RawSeat { machine, vcpu };
+        if self.by_tid {
+            let tid = gettid().as_raw_nonzero().get().cast_unsigned();
+            put(&map(&self.object, "tids")?, tid, &seat).map_err(BpfError::Register)?;
+            return Ok(());
+        }
+        let thread = class::open_this_thread().map_err(BpfError::Thread)?;
         let key = thread.as_raw_fd().cast_unsigned();
-        put(&map(&self.object, "seats")?, key, &RawSeat { machine, vcpu })
-            .map_err(BpfError::Register)?;
-        class::change().map_err(BpfError::Class)
+        put(&map(&self.object, "seats")?, key, &seat).map_err(BpfError::Register)?;
+        if self.only_observes { Ok(()) } else { class::change().map_err(BpfError::Class) }
     }
 
     /// Returns the records since the last call.
@@ -245,18 +269,19 @@ fn take_messages() -> String {
     mem::take(&mut lock(&MESSAGES))
 }
 
-fn open() -> Result<OpenObject, BpfError> {
+fn open(program: &[u8]) -> Result<OpenObject, BpfError> {
     // By default libbpf's messages go to stderr, several lines each.
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
         lock(&MESSAGES).push_str(&message);
     })));
-    ObjectBuilder::default().open_memory(PROGRAM).map_err(BpfError::Open)
+    ObjectBuilder::default().open_memory(program).map_err(BpfError::Open)
 }
 
-fn apply(settings: &Settings, program: &mut OpenObject) -> Result<(), BpfError> {
+fn apply(settings: &Settings, by_tid: bool, program: &mut OpenObject) -> Result<(), BpfError> {
     let mut constants = map_to_set(program, ".rodata")?;
+    let raw = RawSettings { by_tid: by_tid.into(), ..settings.raw()? };
     constants
-        .set_initial_value(settings.raw()?.as_bytes())
+        .set_initial_value(raw.as_bytes())
         .map_err(|error| BpfError::Set("settings", error))?;
     if settings.fault == Some(SchedulerFault::Ring) {
         let mut ring = map_to_set(program, "records")?;
@@ -350,7 +375,8 @@ mod tests {
 
     #[test]
     fn maps_have_the_expected_sizes() {
-        let program = open().unwrap();
+        check_sizes(&open(OBSERVER).unwrap()).unwrap();
+        let program = open(SCHEDULER).unwrap();
         check_sizes(&program).unwrap();
         let error = check_size(&program, "seats", size_of::<RawMachine>()).unwrap_err();
         assert_eq!(error.to_string(), "keys of 4 bytes and values of 8, not of 4 and 104");

@@ -13,6 +13,8 @@ use crate::{
 /// The order of vCPUs, and the ends of their time slices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KernelPolicy {
+    /// The host's own scheduler decides, and is observed: no `sched_ext`.
+    Host,
     /// FIFO with fixed slices, independent of locks.
     RoundRobin,
     /// Kicked vCPUs first. A vCPU leaves its slot after its slice as soon as it neither holds nor awaits a
@@ -140,7 +142,7 @@ impl Settings {
         let no_grace = Graces { holder: Nanos(0), waiter: Nanos(0) };
         let no_hold = RandomPreemptions { rate: 1.0, hold: Nanos(0) };
         let (policy, grace, injection) = match self.policy {
-            KernelPolicy::RoundRobin => (0, no_grace, no_hold),
+            KernelPolicy::Host | KernelPolicy::RoundRobin => (0, no_grace, no_hold),
             KernelPolicy::OutsideLocks(grace) => (1, grace, no_hold),
             KernelPolicy::Fair => (2, no_grace, no_hold),
             KernelPolicy::KickBoost { later: false } => (3, no_grace, no_hold),
@@ -162,7 +164,7 @@ impl Settings {
             policy,
             slots: cpus.len() as u32,
             is_unsafe: (self.fault == Some(SchedulerFault::Program)).into(),
-            unused: 0,
+            by_tid: 0,
             cpu,
         })
     }

@@ -32,7 +32,7 @@ pub(crate) struct RawSettings {
     pub policy: u32,
     pub slots: u32,
     pub is_unsafe: u32,
-    pub unused: u32,
+    pub by_tid: u32,
     pub cpu: [u32; MAX_SLOTS],
 }
 
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn layouts_match_shared_h() {
         let settings = in_rust!(RawSettings: slice_ns grace_ns waiter_grace_ns round_ns hold_ns mean_ns seed
-            interval_ns policy slots is_unsafe unused cpu);
+            interval_ns policy slots is_unsafe by_tid cpu);
         assert_eq!(in_c("settings"), settings);
         assert_eq!(in_c("seat"), in_rust!(RawSeat: machine vcpu));
         assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));

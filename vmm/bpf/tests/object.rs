@@ -1,8 +1,10 @@
-//! The checked-in object matches its source.
+//! The checked-in objects match their sources.
 
 use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
+
+const PROGRAMS: [&str; 2] = ["scheduler", "observer"];
 
 /// Returns the output of `clang --version`; `None` if it fails.
 fn version_of(clang: &str) -> Option<String> {
@@ -12,9 +14,9 @@ fn version_of(clang: &str) -> Option<String> {
 
 /// Compares only with a build by the same compiler: other compilers produce different objects.
 #[test]
-fn the_object_is_built_from_its_source() {
+fn objects_are_built_from_their_sources() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scheduler");
-    let checked_in = fs::read(folder.join("scheduler.bpf.o")).unwrap();
+    let checked_in = |program: &str| fs::read(folder.join(format!("{program}.bpf.o"))).unwrap();
     let clangs = match env::var("PVTICKET_CLANG") {
         Ok(clang) => vec![clang],
         Err(_) => vec!["clang-19".into(), "clang".into()],
@@ -25,21 +27,24 @@ fn the_object_is_built_from_its_source() {
         return;
     };
     let version = text.lines().next().unwrap_or_default().as_bytes();
-    if version.is_empty() || !checked_in.windows(version.len()).any(|part| part == version) {
+    let is_by_this = |object: Vec<u8>| object.windows(version.len()).any(|part| part == version);
+    if version.is_empty() || !PROGRAMS.iter().all(|program| is_by_this(checked_in(program))) {
         eprintln!(
-            "not compared: it was built by another compiler than {}",
+            "not compared: they were built by another compiler than {}",
             text.lines().next().unwrap_or_default()
         );
         return;
     }
     let scratch = TempDir::new().unwrap();
-    let built = scratch.path().join("built.o");
     let status = Command::new("sh")
         .arg(folder.join("build.sh"))
-        .arg(&built)
+        .arg(scratch.path())
         .env("PVTICKET_CLANG", clang)
         .status()
         .unwrap();
-    assert!(status.success(), "it does not compile");
-    assert!(fs::read(&built).unwrap() == checked_in, "run `make bpf`, and commit scheduler.bpf.o");
+    assert!(status.success(), "they do not compile");
+    for program in PROGRAMS {
+        let built = fs::read(scratch.path().join(format!("{program}.bpf.o"))).unwrap();
+        assert!(built == checked_in(program), "run `make bpf`, and commit {program}.bpf.o");
+    }
 }

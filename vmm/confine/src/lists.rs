@@ -102,6 +102,7 @@ pub const NEW: &[Call] = &[
     )
     .with_driver_bpf(),
     Call::only(SYS_sched_setscheduler, 0, 0, "a vCPU enters SCHED_EXT itself").with_driver_bpf(),
+    Call::any(SYS_clock_nanosleep, "a vCPU is observed from its next slice on").with_driver_bpf(),
     Call::ioctl(r::KVM_SET_SIGNAL_MASK, "the signal that ends KVM_RUN"),
 ];
 

@@ -25,7 +25,7 @@ use crate::{
     host::cgroups::{OpenGroups, VmGroups, create_on_own_host},
     inside::EmulatedCommand,
     open_run::OpenRun,
-    prepare::control_groups,
+    prepare::{control_groups, driver},
     recording::{self, RECORDING_INSIDE},
     worker_pool::memory,
 };
@@ -70,6 +70,8 @@ pub struct Setup {
     changes: Changes,
     /// Whether some cells have one of this program's schedules.
     schedules: bool,
+    /// Whether some cells observe the host's scheduler.
+    observes: bool,
     /// The control groups of cells, opened before confinement.
     cgroups: Vec<VmGroups>,
     /// Directory of the groups; None if they must be created, in the emulated host.
@@ -104,6 +106,7 @@ impl Setup {
             recording: run.recording.clone().map(OsString::from),
             changes: if loads_scheduler { Changes::InChildren } else { Changes::Nowhere },
             schedules: points.iter().any(|point| needs_of(point).schedule),
+            observes: points.iter().any(Point::is_to_be_observed),
             cgroups: control_groups(points, host),
             cgroup_root: tree.map(|tree| tree.root().into()),
         }
@@ -150,6 +153,7 @@ impl Default for Setup {
             recording: None,
             changes: Changes::Nowhere,
             schedules: false,
+            observes: false,
             cgroups: Vec::new(),
             cgroup_root: None,
         }
@@ -236,15 +240,19 @@ fn direct(setup: &Setup) -> anyhow::Result<u8> {
     let recording = recording.map(Arc::new);
     let recording = recording.as_ref();
     let cgroups = cgroups.as_ref();
-    let tools = Tools { kernels, recording, draw: &draw, cgroups };
+    let tools = Tools { kernels, recording, draw: &draw, cgroups, observer: None };
     let only = match setup.changes {
         Changes::Here => OnlyJob::read(&mut input, tools)?,
         Changes::Nowhere | Changes::InChildren => None,
     };
-    let needs = match &only {
-        Some(only) => needs_of(only.point()),
-        None => Needs { schedule: setup.schedules, driver_bpf: false },
+    let (needs, observes) = match &only {
+        Some(only) => (needs_of(only.point()), only.point().is_to_be_observed()),
+        None => (Needs { schedule: setup.schedules, driver_bpf: false }, setup.observes),
     };
+    let observer = observes.then(driver::load_observer);
+    let tools = Tools { observer: observer.as_ref(), ..tools };
+    let loads = needs.driver_bpf || matches!(observer, Some(Ok(_)));
+    let needs = Needs { driver_bpf: loads, ..needs };
     // The signal thread starts in confinement.
     confine::apply(Class::Worker, &files(kernels), needs).context("cannot confine this process")?;
     let interrupt = Interrupt::on_signals().context("cannot catch signals")?;

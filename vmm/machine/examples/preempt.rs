@@ -39,7 +39,7 @@ fn contend(lock: System, pv: PvBackend) -> Result<String, Box<dyn Error>> {
     let policy = "lhp:20,10ms".parse()?;
     let slot = signal::allowed_cpus().into_iter().take(1).collect();
     let schedule = ScheduleSpec::new(policy, slot, Nanos::millis(2), 1);
-    let schedule = Schedule::start(DriverKind::User, &schedule, &[vcpus.get()], false)?;
+    let schedule = Schedule::start(DriverKind::User, &schedule, &[vcpus.get()], false, None)?;
 
     let guest = GuestSpec::Payload(PayloadSpec::operate(lock));
     let spec = MachineSpec {

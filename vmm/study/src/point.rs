@@ -116,6 +116,9 @@ pub struct Point {
     /// The driver of the schedule; user space if scheduling is left to the host.
     #[serde(default, with = "text", skip_serializing_if = "DriverKind::is_user")]
     pub driver: DriverKind,
+    /// Whether the host's scheduler is not observed, even where that is possible.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe_off: bool,
     /// The injected faults.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
@@ -184,6 +187,7 @@ impl Point {
             handoff: HandoffSpec::NONE,
             policy: PolicySpec::host(),
             driver: DriverKind::User,
+            observe_off: false,
             fault: None,
             ple: None,
             halt_poll: None,
@@ -249,6 +253,11 @@ impl Point {
         let halt_poll = self.halt_poll.map(|max| format!("halt polling {max}"));
         let noise = self.noise.map(|times| format!("background noise {times}"));
         [ple, halt_poll, noise].into_iter().flatten().collect()
+    }
+
+    /// Whether the vCPUs are left to the scheduler of a real host, which is to be observed.
+    pub fn is_to_be_observed(&self) -> bool {
+        !self.observe_off && self.policy.is_host()
     }
 
     /// Returns the name of the lock as in options, with its backend (unless `vmm` or `off`) and handoff options.
@@ -340,6 +349,9 @@ impl fmt::Display for Point {
             if self.slice != DEFAULT_SLICE {
                 write!(f, " with slices of {}", self.slice)?;
             }
+        }
+        if self.observe_off {
+            f.write_str(", not observed")?;
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;

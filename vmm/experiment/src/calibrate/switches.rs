@@ -37,7 +37,7 @@ pub(super) fn measure(
 
 fn round(run: RunSpec<'_>, interrupt: &Interrupt) -> Result<f64, CalibrateError> {
     let cell = PayloadCell { workload: Workload::Switch };
-    let measured = start_schedule(run.point, run.cpus, None, Extras::default())
+    let measured = start_schedule(run.point, run.cpus, None, Extras::default(), None)
         .map_err(CellError::from)
         .and_then(|schedule| cell.run(&RunSpec { schedule, ..run }, interrupt));
     let measured = measured.map_err(|error| match error {

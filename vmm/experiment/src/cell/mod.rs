@@ -101,6 +101,7 @@ fn schedule_figures(measured: &AccountDelta, report: &SchedReport) -> ScheduleFi
         extensions: measured.extensions.as_ref().map(|extensions| extensions.counts),
         extension_needed: measured.extensions.as_ref().map(Timings::needed).unwrap_or_default(),
         waste_uncounted: !report.counts_waste,
+        lost: report.lost,
         since_start: SinceStart { totals: report.totals, hits: report.hits },
         divergence: report.divergence,
         times: report.histograms.map(Timings::from_histogram),
@@ -253,13 +254,14 @@ impl RunSpec<'_> {
     /// Describes the point's first machine, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
         let Point { vcpus, backend, fault, .. } = self.point;
-        let is_left_to_host = matches!(self.schedule, Schedule::Host);
-        let is_disturbed = !is_left_to_host || fault.is_some();
+        // The schedule is ours or observed.
+        let is_accounted = !matches!(self.schedule, Schedule::Host);
+        let is_disturbed = is_accounted || fault.is_some();
         let purpose = Purpose::Cell { is_ours };
         MachineSpec {
             pv: *backend,
             // A schedule of ours places the threads itself.
-            affinity: is_left_to_host.then(|| self.cpus.clone()),
+            affinity: self.point.policy.is_host().then(|| self.cpus.clone()),
             monitoring: LockMonitoring::for_machine(purpose, *backend, is_disturbed),
             host_counts: true,
             faults: self.fault_plan(),

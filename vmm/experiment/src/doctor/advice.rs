@@ -177,6 +177,7 @@ pub(super) mod tests {
             system: SystemFacts::read(&none),
             confinement: ConfinementFacts::read(),
             sched_ext: SchedExtFacts::read(&none),
+            unobserved: None,
             tools: Vec::new(),
             cache: CacheFacts::default(),
             artifacts: Vec::new(),

@@ -18,6 +18,7 @@ pub mod virtualization;
 
 use serde::Serialize;
 
+use crate::prepare::driver::load_observer;
 use files::HostFiles;
 use kvm::KvmKind;
 use os::cpu_quota::CpuQuota;
@@ -40,6 +41,8 @@ pub struct Facts {
     pub confinement: confinement::ConfinementFacts,
     /// Support for BPF schedulers.
     pub sched_ext: sched_ext::SchedExtFacts,
+    /// The reason why the host's scheduler cannot be observed; None if an observer could be loaded.
+    pub unobserved: Option<String>,
     /// Programs that pvticket uses, found or not.
     pub tools: Vec<tools::Tool>,
     /// The directory for files that `make` builds or fetches.
@@ -60,6 +63,7 @@ impl Facts {
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
             sched_ext: sched_ext::SchedExtFacts::read(&files),
+            unobserved: load_observer().err(),
             tools: tools::find_tools(),
             cache: tools::find_cache(),
             artifacts: tools::find_artifacts(),

@@ -76,6 +76,12 @@ impl SchedExtFacts {
         let unknown = is_unknown.then_some(Obstacle::Unknown);
         [kernel, btf, rights, unknown].into_iter().flatten().collect()
     }
+
+    /// Returns the obstacles to an observer of the host's own scheduler, which needs no `sched_ext`.
+    pub fn obstacles_to_observer(&self) -> impl Iterator<Item = Obstacle> {
+        let is_general = |it: &Obstacle| matches!(it, Obstacle::NoBtf | Obstacle::NotAllowed);
+        self.obstacles().into_iter().filter(is_general)
+    }
 }
 
 /// The states of `sched_ext` (kernel/sched/ext.c); in the first there is no scheduler.
@@ -163,6 +169,9 @@ mod tests {
             let files = [files, &[("proc/self/status", &status), users]].concat();
             let facts = SchedExtFacts::read(&mock::host(&format!("scx-{name}"), &files));
             assert_eq!(facts.obstacles(), expected, "{name}");
+            let to_observer: Vec<_> = facts.obstacles_to_observer().collect();
+            let is_general = |it: &Obstacle| matches!(it, Obstacle::NoBtf | Obstacle::NotAllowed);
+            assert!(to_observer.iter().eq(expected.iter().filter(|it| is_general(it))), "{name}");
         }
         let unknown = SchedExtFacts::read(&mock::host("scx-unknown", &[]));
         assert_eq!(unknown.obstacles(), [Obstacle::Unknown]);

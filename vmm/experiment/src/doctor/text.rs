@@ -27,14 +27,16 @@ const NAME: usize = 22;
 impl Display for DoctorReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Facts { kvm, cpu, cpu_quota, increment, system, .. } = &self.facts;
-        let Facts { confinement, sched_ext, tools, cache, artifacts, .. } = &self.facts;
+        let Facts { confinement, sched_ext, unobserved, tools, cache, artifacts, .. } = &self.facts;
         let quota = cpu_quota.map(|quota| format!("{quota:.2} CPUs' time"));
         let quota = row("CPU quota", quota.unwrap_or_else(|| "none".to_owned()));
         section(f, "KVM", &kvm_rows(kvm))?;
         section(f, "CPU", &[cpu_rows(cpu), vec![quota, increment_row(increment)]].concat())?;
         section(f, "System", &system_rows(system, cpu))?;
         section(f, "Confinement of VMs", &confinement_rows(confinement))?;
-        section(f, "Schedulers in BPF", &sched_ext_rows(sched_ext))?;
+        let observer = unobserved.as_ref().map_or("yes".into(), |why| format!("no: {why}"));
+        let rows = [sched_ext_rows(sched_ext), vec![row("observes host", observer)]].concat();
+        section(f, "Schedulers in BPF", &rows)?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         let cached: Vec<NamedValue> =
             cache_row(cache).into_iter().chain(artifacts.iter().map(artifact_row)).collect();

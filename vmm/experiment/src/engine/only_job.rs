@@ -6,7 +6,7 @@ use super::{
     super::Interrupt,
     job::Job,
     job_lines::{lines, next_line},
-    run_jobs::{Prepared, Tools, WorkerError, cpus, parse, run, start_schedule},
+    run_jobs::{Prepared, Tools, WorkerError, cpus, parse, run, start},
 };
 use sched::driver::DriverKind;
 use study::point::Point;
@@ -28,7 +28,7 @@ impl OnlyJob {
         let cpus = cpus(&job);
         let started = match &cpus {
             Ok(cpus) if job.point.driver == DriverKind::Bpf => {
-                start_schedule(&job.point, cpus, tools.recording, job.extras).map(Some)
+                start(&job.point, cpus, tools, job.extras).map(Some)
             }
             // Errors in the CPUs are reported when the job runs.
             _ => Ok(None),

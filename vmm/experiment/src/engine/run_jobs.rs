@@ -31,7 +31,7 @@ use super::{
 use machine::{
     clock,
     driver::ScheduleSpec,
-    vm::{Schedule, ScheduleError, abandoned},
+    vm::{Observer, Schedule, ScheduleError, abandoned},
 };
 use os::limits;
 use sched::recording::Recording;
@@ -100,6 +100,8 @@ pub struct Tools<'a> {
     pub draw: Draw<'a>,
     /// Control groups; None if no cell needs them.
     pub cgroups: Option<&'a OpenGroups>,
+    /// The observer of the host's scheduler, or the reason for its absence; None if no cell needs it.
+    pub observer: Option<&'a Result<Observer, String>>,
 }
 
 impl fmt::Debug for Tools<'_> {
@@ -231,7 +233,7 @@ impl PreparedJob<'_> {
             Err(error) => return failed(error).into(),
         };
         let measure = || {
-            let start = || start_schedule(point, cpus, self.tools.recording, self.job.extras);
+            let start = || start(point, cpus, self.tools, self.job.extras);
             let schedule = started.cloned().map_or_else(start, Ok)?;
             let spec = RunSpec { cgroups, schedule, ..spec(self.job, self.tools, cpus) };
             cell.run(&spec, self.interrupt)
@@ -268,7 +270,10 @@ impl PreparedJob<'_> {
     }
 
     fn finish(&self, measurement: Measurement) -> CellResult {
-        let Measurement { figures, timeline, recording } = measurement;
+        let Measurement { mut figures, timeline, recording } = measurement;
+        if figures.schedule.is_none() && self.job.point.is_to_be_observed() {
+            figures.unobserved = self.tools.observer.and_then(|it| it.as_ref().err()).cloned();
+        }
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };
         CellResult { outcome, timeline, recording: recording.as_ref().map(serialize_recording) }
@@ -286,12 +291,25 @@ fn spec<'a>(job: &'a Job, tools: Tools<'_>, cpus: &'a CpuList) -> RunSpec<'a> {
     }
 }
 
+/// Starts the schedule of a point's machines, observed if the point asks for it and `tools` have an observer.
+pub(super) fn start(
+    point: &Point,
+    cpus: &CpuList,
+    tools: Tools<'_>,
+    extras: Extras,
+) -> Result<Schedule, ScheduleError> {
+    let observer = tools.observer.and_then(|observer| observer.as_ref().ok());
+    let observer = observer.filter(|_| !point.observe_off);
+    start_schedule(point, cpus, tools.recording, extras, observer)
+}
+
 /// Starts the schedule of a point's machines. `recording` is the recording that the policy `replay` follows.
 pub(crate) fn start_schedule(
     point: &Point,
     cpus: &CpuList,
     recording: Option<&Arc<Recording>>,
     extras: Extras,
+    observer: Option<&Observer>,
 ) -> Result<Schedule, ScheduleError> {
     let spec = ScheduleSpec {
         recording: recording.cloned(),
@@ -299,7 +317,7 @@ pub(crate) fn start_schedule(
         ..ScheduleSpec::new(point.policy.clone(), cpus.cpus().to_vec(), point.slice, point.seed)
     };
     let vcpus: Vec<u32> = point.sizes().map(VcpuCount::get).collect();
-    Schedule::start(point.driver, &spec, &vcpus, extras.trace)
+    Schedule::start(point.driver, &spec, &vcpus, extras.trace, observer)
 }
 
 /// Whether the window was stopped, which may not happen again.

@@ -1,8 +1,10 @@
 //! Checks whether a driver can carry out a schedule.
 
-use crate::Usage;
 #[cfg(feature = "bpf")]
 use crate::doctor::{files::HostFiles, sched_ext::SchedExtFacts};
+use crate::{Usage, host::allowed_cpus};
+use base::chain::chain;
+use machine::vm::Observer;
 use sched::driver::DriverKind;
 use study::point::HostKernel;
 
@@ -28,6 +30,16 @@ pub fn check_here(driver: DriverKind) -> Result<(), Usage> {
         return Err(Usage(format!("driver bpf: this host needs: {obstacle}")));
     }
     Ok(())
+}
+
+/// Loads the observer of this host's scheduler. Otherwise returns what it needs.
+pub fn load_observer() -> Result<Observer, String> {
+    #[cfg(feature = "bpf")]
+    if let Some(obstacle) = SchedExtFacts::read(&HostFiles::host()).obstacles_to_observer().next() {
+        return Err(format!("this host needs: {obstacle}"));
+    }
+    let cpus = allowed_cpus().map_err(|error| error.to_string())?;
+    Observer::load(cpus.cpus()).map_err(|error| chain(&error))
 }
 
 fn check_built(driver: DriverKind) -> Result<(), Usage> {

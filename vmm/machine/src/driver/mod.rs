@@ -28,7 +28,7 @@ mod vm_scheduler;
 pub use account::{Account, AccountDelta};
 pub use capture::{Meter, TraceData};
 #[cfg(feature = "bpf")]
-pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, fault as bpf_fault};
+pub use in_kernel::{BpfDriver, BpfDriverError, BpfReport, Observer, fault as bpf_fault};
 pub use sched_report::{ExtensionReport, Latency, SchedReport};
 pub use stats::Histograms;
 pub use telemetry::{LineUpkeep, TelemetryView, Translate};

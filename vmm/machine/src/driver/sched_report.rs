@@ -97,6 +97,9 @@ pub struct SchedReport {
     /// Additional data for a trace, if the schedule was traced.
     #[serde(skip)]
     pub captured: Option<TraceData>,
+    /// Records of the host's kernel that were lost. The sums lack them.
+    #[serde(skip)]
+    pub lost: u64,
 }
 
 impl SchedReport {
@@ -113,6 +116,7 @@ impl SchedReport {
             preemptions: core.accounting().records().to_vec(),
             recording: Recording::from_core(core, vcpus),
             captured: stats.capture.as_ref().map(|capture| capture.data(core.log().start(), now)),
+            lost: 0,
         }
     }
 }

@@ -20,7 +20,7 @@ pub use console::{Console, FdOutput, InputOwner, InputSource, InputTarget, OnWri
 pub use monitoring::{LockMonitoring, Purpose};
 pub use output_limit::{LimitedOutput, OutputLimit};
 pub use run::{Report, Running, Stopper};
-pub use schedule::{Schedule, ScheduleError, ScheduleResult};
+pub use schedule::{Observer, Schedule, ScheduleError, ScheduleResult};
 pub use spec::{GuestSpec, MachineSpec};
 pub use watcher::WatcherSpec;
 

@@ -29,10 +29,10 @@ impl LockMonitoring {
     pub const NONE: Self = Self { telemetry: false, watchdog: false };
 
     /// Selects the level by the machine's purpose, the backend of its halts and kicks, and whether it is
-    /// disturbed, i.e. our schedule preempts its vCPUs or faults are injected.
+    /// disturbed, i.e. our schedule preempts its vCPUs or faults are injected, or observed.
     ///
-    /// * Telemetry costs the guest a store at each step of a lock. Schedules need it to find holders and
-    ///   waiters, and the watchdog needs it to detect injected faults; nothing else does. It does not
+    /// * Telemetry costs the guest a store at each step of a lock. Schedules and the observer need it to find
+    ///   holders and waiters, and the watchdog needs it to detect injected faults; nothing else does. It does not
     ///   depend on the backend, so that native and PV guests, and all locks, bear the same cost.
     /// * The watchdog detects halts that never end, which only PV guests have. A hanging cell would hang
     ///   its run, so every cell with PV locks is watched. In a stock kernel there is nothing to watch:

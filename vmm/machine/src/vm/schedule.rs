@@ -7,6 +7,8 @@ use sched::driver::DriverKind;
 use thiserror::Error;
 
 use super::{Console, MachineSpec, Running, Vm, VmError};
+#[cfg(feature = "bpf")]
+pub use crate::driver::Observer;
 use crate::driver::{Account, Driver, Meter, SchedReport, ScheduleSpec};
 #[cfg(feature = "bpf")]
 use crate::driver::{BpfDriver, BpfDriverError, BpfReport};
@@ -24,11 +26,27 @@ pub enum ScheduleError {
     Bpf(#[from] BpfDriverError),
 }
 
+/// An observer, which no build without the driver has.
+#[cfg(not(feature = "bpf"))]
+#[derive(Debug, Clone)]
+pub enum Observer {}
+
+#[cfg(not(feature = "bpf"))]
+impl Observer {
+    /// Fails.
+    pub fn load(_: &[usize]) -> Result<Self, ScheduleError> {
+        Err(ScheduleError::NotBuilt)
+    }
+}
+
 /// A running schedule.
 #[derive(Debug, Clone)]
 pub enum Schedule {
     /// The host's scheduler decides.
     Host,
+    /// The host's scheduler decides, and is observed.
+    #[cfg(feature = "bpf")]
+    Observed(Arc<BpfDriver>),
     /// This program's scheduler.
     User(Arc<Driver>),
     /// A scheduler in the host's kernel.
@@ -48,16 +66,25 @@ pub struct ScheduleResult {
 
 impl Schedule {
     /// Starts the schedule for machines with these numbers of vCPUs. If `traced`, records data for a trace.
+    /// `observer` observes the host's scheduler, if that decides.
     pub fn start(
         driver: DriverKind,
         spec: &ScheduleSpec,
         vcpus: &[u32],
         traced: bool,
+        observer: Option<&Observer>,
     ) -> Result<Self, ScheduleError> {
         match driver {
             DriverKind::User => {
                 let make = if traced { Driver::traced } else { Driver::new };
-                Ok(make(spec, vcpus).map_or(Self::Host, Self::User))
+                match (make(spec, vcpus), observer) {
+                    (Some(driver), _) => Ok(Self::User(driver)),
+                    #[cfg(feature = "bpf")]
+                    (None, Some(observer)) => {
+                        Ok(Self::Observed(BpfDriver::observe(observer, spec, vcpus, traced)?))
+                    }
+                    (None, _) => Ok(Self::Host),
+                }
             }
             #[cfg(feature = "bpf")]
             DriverKind::Bpf => Ok(Self::Bpf(BpfDriver::start(spec, vcpus, traced)?)),
@@ -70,7 +97,7 @@ impl Schedule {
     pub fn build<'a>(&self, spec: &'a MachineSpec, vm: usize) -> Result<Vm<'a>, VmError> {
         match self {
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => {
+            Self::Bpf(driver) | Self::Observed(driver) => {
                 let lines = driver.lines(vm).map_err(ScheduleError::Bpf)?;
                 let machine = Vm::build_sharing(spec, lines)?;
                 let (ranges, counters) = (machine.lock_ranges(), machine.clocks()?);
@@ -94,7 +121,7 @@ impl Schedule {
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => {
+            Self::Bpf(driver) | Self::Observed(driver) => {
                 let scheduler = driver.vm_scheduler(vm, machine.telemetry()?);
                 Some(scheduler.map_err(ScheduleError::Bpf)?)
             }
@@ -103,33 +130,33 @@ impl Schedule {
     }
 
     /// Returns the number of locks acquired by the vCPUs of machine number `vm`, if its guest counts
-    /// them and the schedule is not the host's.
+    /// them and the schedule is not the host's or is observed.
     pub fn acquisitions(&self, vm: usize) -> Option<u64> {
         match self {
             Self::Host => None,
             Self::User(driver) => driver.acquisitions(vm),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.acquisitions(vm),
+            Self::Bpf(driver) | Self::Observed(driver) => driver.acquisitions(vm),
         }
     }
 
-    /// Returns the current account, or None under the host's schedule.
+    /// Returns the current account, or None under the host's schedule unless it is observed.
     pub fn account(&self) -> Option<Account> {
         match self {
             Self::Host => None,
             Self::User(driver) => Some(driver.account()),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => Some(driver.account()),
+            Self::Bpf(driver) | Self::Observed(driver) => Some(driver.account()),
         }
     }
 
-    /// Registers these progress meters, if the schedule is traced and not the host's.
+    /// Registers these progress meters, if the schedule is traced, and not the host's or observed.
     pub fn set_meters(&self, meters: Vec<Meter>) {
         match self {
             Self::Host => {}
             Self::User(driver) => driver.set_meters(meters),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.set_meters(meters),
+            Self::Bpf(driver) | Self::Observed(driver) => driver.set_meters(meters),
         }
     }
 
@@ -138,11 +165,11 @@ impl Schedule {
         match self {
             Self::Host | Self::User(_) => None,
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => driver.end_reason(),
+            Self::Bpf(driver) | Self::Observed(driver) => driver.end_reason(),
         }
     }
 
-    /// Returns the results so far, or None under the host's schedule.
+    /// Returns the results so far, or None under the host's schedule unless it is observed.
     pub fn report(&self) -> Result<Option<ScheduleResult>, ScheduleError> {
         Ok(match self {
             Self::Host => None,
@@ -152,7 +179,7 @@ impl Schedule {
                 in_kernel: None,
             }),
             #[cfg(feature = "bpf")]
-            Self::Bpf(driver) => {
+            Self::Bpf(driver) | Self::Observed(driver) => {
                 let (in_kernel, report) = driver.report()?;
                 Some(ScheduleResult { report, in_kernel: Some(in_kernel) })
             }

@@ -37,6 +37,10 @@ fn of_point(point: &PointStudy) -> Vec<String> {
         let (prefix, entering) = (preempted.in_lock.prefix(), si(preempted.entering));
         notes.push(format!("{prefix}LHP/s and LWP/s may be {entering} more in total"));
     }
+    if let Some(lost) = point.preempted.map(|preempted| preempted.lost).filter(|lost| *lost > 0) {
+        let records = count(lost, "lost record");
+        notes.push(format!("LHP/s, LWP/s, queued/s and wasted are too low: {records}"));
+    }
     notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock reached the threshold", si(waits)));

@@ -214,8 +214,11 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     let sessions = study.runs.iter().filter_map(|run| run.sessions.last());
     let busy = sessions.filter_map(|session| busy(&session.host)).next();
     let moved = study.moved.as_ref().map(moved::sentence);
-    let of_the_host = [disturbed::quota(study), disturbed::summary_with_points(study), busy, moved];
-    sentences.extend(of_the_host.into_iter().flatten().map(caution_sentence));
+    let unobserved = study.points.iter().find_map(|point| point.unobserved.as_ref());
+    let unobserved = unobserved.map(|why| format!("the host's scheduler was not observed: {why}"));
+    let disturbed = [disturbed::quota(study), disturbed::summary_with_points(study)];
+    let of_the_host = disturbed.into_iter().chain([busy, moved, unobserved]);
+    sentences.extend(of_the_host.flatten().map(caution_sentence));
     sentences.extend(replayed::not_repeated(study).map(bad));
     sentences.extend(apart(study).map(caution));
     sentences.extend(nodes::differences(study).into_iter().map(caution));

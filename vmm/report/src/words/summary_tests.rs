@@ -98,6 +98,8 @@ fn summaries_match_golden_file() {
     let noted = with_hits(9, |figures| {
         figures.long_waits = Some(1500);
         figures.faults = Some(Default::default());
+        figures.unobserved = Some("no BTF".into());
+        figures.schedule.as_mut().unwrap().lost = 3;
     });
     let mut text = String::new();
     for (name, run) in [

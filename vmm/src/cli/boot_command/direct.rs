@@ -48,7 +48,7 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let vms = plan.schedule.vms as usize;
     let vcpus = spec.vcpus.get();
     driver::check_here(plan.driver)?;
-    let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false)?;
+    let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false, None)?;
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
     let needs = Needs {
         schedule: matches!(schedule, Schedule::User(_)),

@@ -92,6 +92,11 @@ pub(super) fn or_off(value: Option<impl ToString>) -> String {
     value.map_or_else(|| OFF.to_owned(), |value| value.to_string())
 }
 
+/// Formats a value that is on or off.
+pub(super) const fn on_or_off(value: bool) -> &'static str {
+    if value { "on" } else { OFF }
+}
+
 /// Formats a value that may be absent.
 pub(super) fn or_none(value: Option<&impl ToString>) -> String {
     value.map_or_else(|| NONE.to_owned(), ToString::to_string)

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use super::entry::{Defaults, Entry, Numbers, OFF, or_none, or_off};
+use super::entry::{Defaults, Entry, Numbers, OFF, on_or_off, or_none, or_off};
 use crate::{
     plan::Seconds,
     point::{GuestKind, HostKind, Point},
@@ -175,6 +175,13 @@ axes! {
         columns: &[text("driver", |row| Some(row.cell.point.driver.to_string()))],
         ..Entry::new("drivers", "driver", |point| point.driver.to_string())
     };
+    /// Whether the host's scheduler is observed.
+    Observe(observe_off) = |from, _, point| !from.observe(point)?; Entry {
+        default: Defaults::Words(&["on"]),
+        has_baseline: true,
+        columns: &[text("observe", |row| Some(on_or_off(!row.cell.point.observe_off).into()))],
+        ..Entry::new("observe", "observe", |point| on_or_off(!point.observe_off).to_owned())
+    };
     /// The injected faults.
     Fault(fault by |point| point.fault.map(|fault| fault.to_string())) =
         |from, _, _| from.unless_none("faults")?; Entry {
@@ -305,7 +312,7 @@ axes! {
 
 /// Keys of a spec's matrix, from the slowest to the fastest varying. An axis that depends on the value of
 /// another axis is read after it.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 27] = [
     "guests",
     "guest-kernels",
     "machines",
@@ -315,6 +322,7 @@ pub const KEYS: [&str; 26] = [
     "other-vms",
     "policies",
     "drivers",
+    "observe",
     "slice",
     "faults",
     "ple",

@@ -84,7 +84,7 @@ pub struct Times {
     pub percentiles: Percentiles,
 }
 
-/// Preemptions by a pvticket schedule at a point, per measured second.
+/// Preemptions by a pvticket schedule, or by the observed scheduler of the host, at a point, per measured second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Preempted {
     /// Preemptions of holders and waiters.
@@ -99,6 +99,9 @@ pub struct Preempted {
     pub yields: f64,
     /// Slices that ended because a grace expired.
     pub forced: f64,
+    /// Records of the host's kernel that were lost in all repetitions. The other figures lack them.
+    #[serde(skip_serializing_if = "crate::store::record::is_zero")]
+    pub lost: u64,
     /// vCPU-seconds spun on a lock whose holder or next in line was preempted; None: not counted.
     pub wasted: Option<f64>,
     /// Wasted time as a share of the slots' time.
@@ -137,8 +140,11 @@ pub struct PointStudy {
     pub halts: f64,
     /// Kicks per second, counted by the guest.
     pub kicks: f64,
-    /// Preemptions; None under the host's scheduler, or if the guest publishes no telemetry.
+    /// Preemptions; None if the host's scheduler decides unobserved, or the guest publishes no telemetry.
     pub preempted: Option<Preempted>,
+    /// The reason why the host's scheduler was not observed, in one of the repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unobserved: Option<String>,
     /// All kinds of times that were measured.
     pub times: Vec<Times>,
     /// Timed waits still in progress at the end of their windows.
@@ -204,6 +210,7 @@ impl PointStudy {
             halts: per_second(total(|figures| figures.halts), seconds),
             kicks: per_second(total(|figures| figures.kicks), seconds),
             preempted: preempted(figures(), &point),
+            unobserved: figures().find_map(|figures| figures.unobserved.clone()),
             times: times(figures()),
             open_waits: total(|figures| figures.open_waits),
             work: work(&point, figures(), seconds),
@@ -379,6 +386,7 @@ fn preempted<'a>(cells: impl Iterator<Item = &'a Figures>, point: &Point) -> Opt
         entering: per_second(sum(|totals| totals.entering), seconds),
         yields: per_second(sum(|totals| totals.yields), seconds),
         forced: per_second(sum(|totals| totals.forced), seconds),
+        lost: scheduled.iter().fold(0, |sum, schedule| sum.saturating_add(schedule.lost)),
         wasted,
         wasted_share: wasted.map(|wasted| per_second(wasted, f64::from(point.slots))),
         hits,

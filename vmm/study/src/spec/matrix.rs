@@ -309,6 +309,16 @@ impl<'a> Combination<'a> {
         Ok(if policy.is_host() { DriverKind::User } else { driver })
     }
 
+    /// Returns whether the host's scheduler is observed. Under other schedules both values give the same point.
+    pub(crate) fn observe(&self, point: &Point) -> Result<bool, SpecError> {
+        let value = self.value("observe");
+        match value.text.as_str() {
+            "on" => Ok(true),
+            "off" => Ok(!point.policy.is_host()),
+            _ => Err(value.invalid("must be on or off")),
+        }
+    }
+
     fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {
         let mut point = Point::empty();
         axis::read(self, setting, &mut point)?;

@@ -45,6 +45,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("faults = \"spurious:0.1\"\nbackends = \"kvm\"", 1, "KVM itself serves"),
     ("drivers = \"kernel\"\npolicies = \"rr\"", 1, "user or bpf"),
     ("vcpus = 2\ndrivers = \"bpf\"", 2, "name another policy"),
+    ("vcpus = 2\nobserve = \"yes\"", 2, "must be on or off"),
     ("policies = [\"rr\", \"gang\"]\ndrivers = \"bpf\"", 2, "it supports the policies rr"),
     ("policies = \"rr\"\ndrivers = [\"bpf\"]\nguests = \"sim\"\nmachines = \"m\"", 2, "no kernel"),
     ("vcpus = 2\n[[exclude]]\nvcpus = 3", 3, "matches no cell"),

@@ -97,6 +97,19 @@ fn only_schedules_have_drivers() {
 }
 
 #[test]
+fn only_the_hosts_scheduler_is_observed() {
+    let text =
+        "vcpus = 2\nlocks = \"ticket\"\npolicies = [\"host\", \"rr\"]\nobserve = [\"on\", \"off\"]";
+    let points = parse(text).unwrap().points;
+    let observed: Vec<_> = points.iter().map(|p| (!p.observe_off, p.is_to_be_observed())).collect();
+    assert_eq!(observed, [(true, true), (false, false), (true, false)]);
+    let [on, off] = [0, 1].map(|ix| serde_json::to_string(&points[ix]).unwrap());
+    assert!(!on.contains("observe"), "stores with the default stay as they are: {on}");
+    assert_eq!(serde_json::from_str::<Point>(&off).unwrap(), points[1]);
+    assert!(points[1].to_string().contains(", not observed, "), "{}", points[1]);
+}
+
+#[test]
 fn excludes_remove_cells() {
     let text = "vcpus = [\"1x\", \"2x\"]\n[[exclude]]\nlocks = \"ticket\"\nvcpus = 4\n";
     assert_eq!(names(text), "ticket 2, pv-ticket 2, pv-ticket 4");

@@ -224,8 +224,11 @@ pub struct Figures {
     /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_steal_ns: Option<u64>,
-    /// Figures of the pvticket schedule; None under the host's scheduler.
+    /// Figures of the schedule; None under the host's scheduler unless it was observed.
     pub schedule: Option<ScheduleFigures>,
+    /// The reason why the host's scheduler was not observed, although it was to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unobserved: Option<String>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
     /// Counts of a simulated machine and host; None for measurements.
@@ -335,6 +338,9 @@ pub struct ScheduleFigures {
     /// without telemetry, whose lock states are observed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waste_uncounted: bool,
+    /// Records that the host's kernel lost since the start of the VMs. The sums lack their preemptions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
     /// Sums since the start of the VMs.
     pub since_start: SinceStart,
     /// Differences of a replay from its recording; None for other policies.
@@ -343,6 +349,11 @@ pub struct ScheduleFigures {
     /// Times between consecutive events of the schedule.
     #[serde(flatten)]
     pub times: HandoffTimes<Timings>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(crate) const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ScheduleFigures {

@@ -22,16 +22,16 @@ use std::{
 
 use bpf::{
     Graces, KernelPolicy, LockRange, PAGES, RandomPreemptions, ScheduledMachine, Scheduler,
-    SchedulerFault, Settings, VcpuCounter,
+    SchedulerCounts, SchedulerFault, Settings, VcpuCounter,
 };
 use thiserror::Error;
 
 use super::{Account, Meter, SchedReport, ScheduleSpec, TelemetryView, user_driver::now};
 use crate::vcpu::VcpuScheduler;
-use base::units::{CpuList, UnitError, VcpuId};
+use base::units::{CpuList, Nanos, UnitError, VcpuId};
 use counter::read_counter;
 use kvm::{cpu_avoidance::CpuAvoidance, cpus, sys::overlay::FileRegion, vcpu::TscClock};
-use sched::policy::{Grace, Hits, SliceRule};
+use sched::policy::{Grace, Hits, PolicySpec, SliceRule};
 use slices::{SliceAccount, hits};
 use vm_scheduler::BpfVmScheduler;
 
@@ -64,20 +64,34 @@ pub enum BpfDriverError {
     Thread(#[source] io::Error),
 }
 
-/// A schedule carried out by the host's kernel.
+/// An observer of the host's own scheduler, loaded into the host's kernel. It serves one schedule at a time.
+#[derive(Debug, Clone)]
+pub struct Observer(Arc<Scheduler>);
+
+impl Observer {
+    /// Loads the observer, which requires capabilities and ends with this process. `cpus` are all CPUs on which
+    /// vCPUs may run.
+    pub fn load(cpus: &[usize]) -> Result<Self, BpfDriverError> {
+        let spec = ScheduleSpec::new(PolicySpec::host(), cpus.into(), Nanos::ZERO, 0);
+        Ok(Self(load(KernelPolicy::Host, &spec, 0)?))
+    }
+}
+
+/// A schedule carried out by the host's kernel, or observed in it.
 pub struct BpfDriver {
     scheduler: Arc<Scheduler>,
+    policy: KernelPolicy,
+    /// The scheduler's counts at the start.
+    before: SchedulerCounts,
     slots: CpuList,
     records: Arc<RecordReader>,
     /// By machine, its number of vCPUs.
     counts: Box<[u32]>,
     /// By machine, the weight of its vCPUs.
     weights: Box<[u32]>,
-    /// Whether the policy injects preemptions.
-    injects: bool,
     reader: Mutex<Option<JoinHandle<()>>>,
-    /// Keeps threads of the fair class, which run before all vCPUs, off the slots.
-    _avoid: CpuAvoidance,
+    /// Keeps threads of the fair class, which run before all vCPUs, off the slots. None if only observed.
+    _avoid: Option<CpuAvoidance>,
 }
 
 /// Data derived from the scheduler's records.
@@ -112,22 +126,35 @@ impl BpfDriver {
         {
             return Err(BpfDriverError::WouldStall(reason));
         }
+        Self::with(load(policy, spec, vcpu_count)?, policy, spec, vcpus, traced)
+    }
+
+    /// Starts the account of machines that are left to the host's scheduler. The slots are the CPUs of `spec`.
+    pub fn observe(
+        observer: &Observer,
+        spec: &ScheduleSpec,
+        vcpus: &[u32],
+        traced: bool,
+    ) -> Result<Arc<Self>, BpfDriverError> {
+        // Left by earlier machines.
+        observer.0.records()?;
+        Self::with(observer.0.clone(), KernelPolicy::Host, spec, vcpus, traced)
+    }
+
+    fn with(
+        scheduler: Arc<Scheduler>,
+        policy: KernelPolicy,
+        spec: &ScheduleSpec,
+        vcpus: &[u32],
+        traced: bool,
+    ) -> Result<Arc<Self>, BpfDriverError> {
         let slots = CpuList::new(&spec.cpus)?;
-        let cpus: Vec<usize> = spec.cpus.iter().copied().map(cpus::to_kernel).collect();
         let bound = match policy {
             KernelPolicy::Extended(bound) => Some(bound),
             _ => None,
         };
-        let account = SliceAccount::new(vcpus, cpus.iter().copied(), bound, traced);
-        let scheduler = Arc::new(Scheduler::start(&Settings {
-            policy,
-            slice: spec.slice,
-            slots: cpus,
-            vcpus: vcpu_count,
-            seed: spec.seed,
-            // Already validated at program startup.
-            fault: fault().unwrap_or_default(),
-        })?);
+        let account = SliceAccount::new(vcpus, kernel_cpus(spec), bound, traced);
+        let before = scheduler.counts()?;
         let records = Arc::new(RecordReader {
             slices: Mutex::new(account),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
@@ -135,11 +162,20 @@ impl BpfDriver {
             stop: AtomicBool::new(false),
             ended: OnceLock::new(),
         });
-        let (avoid, reader) = (CpuAvoidance::new(&slots), Mutex::new(None));
+        let (counts, reader) = (vcpus.into(), Mutex::new(None));
+        let _avoid = (policy != KernelPolicy::Host).then(|| CpuAvoidance::new(&slots));
         let weights = (0..vcpus.len() as u32).map(|vm| spec.policy.weight_of(vm)).collect();
-        let injects = matches!(policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
-        let (counts, _avoid) = (vcpus.into(), avoid);
-        Ok(Arc::new(Self { scheduler, slots, records, counts, weights, injects, reader, _avoid }))
+        Ok(Arc::new(Self {
+            scheduler,
+            policy,
+            before,
+            slots,
+            records,
+            counts,
+            weights,
+            reader,
+            _avoid,
+        }))
     }
 
     /// Describes machine `vm` to the scheduler. `locks` is the memory that holds its guest's locks, and
@@ -158,8 +194,9 @@ impl BpfDriver {
             .describe(vm as u32, &ScheduledMachine { ranges: locks, counters, vcpus, weight })?)
     }
 
-    /// Returns the memory for the telemetry lines of machine `vm`.
+    /// Returns the memory for the telemetry lines of machine `vm`, erased.
     pub fn lines(&self, vm: usize) -> Result<FileRegion<'_>, BpfDriverError> {
+        self.scheduler.erase(vm as u32)?;
         Ok(FileRegion { file: self.scheduler.pages(), offset: vm as u64 * PAGES })
     }
 
@@ -173,7 +210,8 @@ impl BpfDriver {
         if let Some(lines) = lines {
             let _ = self.records.lines[vm].set(lines);
         }
-        let (scheduler, slots) = (self.scheduler.clone(), self.slots.clone());
+        let slots = (self.policy != KernelPolicy::Host).then(|| self.slots.clone());
+        let scheduler = self.scheduler.clone();
         Ok(Arc::new(BpfVmScheduler { scheduler, slots, vm: vm as u32 }))
     }
 
@@ -218,7 +256,8 @@ impl BpfDriver {
     }
 
     fn hits(&self) -> Option<Hits> {
-        self.injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
+        let injects = matches!(self.policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
+        injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
     }
 
     /// Returns the reason once the kernel has ended the scheduler, up to 100 ms later. The vCPU threads
@@ -232,7 +271,8 @@ impl BpfDriver {
     pub fn report(&self) -> Result<(BpfReport, SchedReport), BpfDriverError> {
         self.stop();
         let mut account = self.records.slices();
-        account.report.complete(&self.scheduler.counts()?, self.scheduler.exit_reason()?);
+        let counts = self.scheduler.counts()? - self.before;
+        account.report.complete(&counts, self.scheduler.exit_reason()?);
         Ok((account.report.clone(), account.sched_report(self.hits(), now())))
     }
 
@@ -259,6 +299,27 @@ pub fn fault() -> Result<Option<SchedulerFault>, String> {
         Some("ring") => Ok(Some(SchedulerFault::Ring)),
         Some(other) => Err(format!("PVTICKET_BPF_FAULT={other}: must be program or ring")),
     }
+}
+
+fn load(
+    policy: KernelPolicy,
+    spec: &ScheduleSpec,
+    vcpus: u32,
+) -> Result<Arc<Scheduler>, bpf::BpfError> {
+    Ok(Arc::new(Scheduler::start(&Settings {
+        policy,
+        slice: spec.slice,
+        slots: kernel_cpus(spec).collect(),
+        vcpus,
+        seed: spec.seed,
+        // Already validated at program startup.
+        fault: fault().unwrap_or_default(),
+    })?))
+}
+
+/// The kernel's numbers of the slots' CPUs.
+fn kernel_cpus(spec: &ScheduleSpec) -> impl Iterator<Item = usize> {
+    spec.cpus.iter().copied().map(cpus::to_kernel)
 }
 
 /// Converts the policy for the scheduler. None if it is not supported.

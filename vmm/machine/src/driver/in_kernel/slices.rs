@@ -226,6 +226,7 @@ impl SliceAccount {
             preemptions: self.accounting.records().to_vec(),
             recording,
             captured,
+            lost: self.report.lost + self.report.lost_others,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! vCPU threads under the scheduler in the host's kernel. They enrol and then run freely.
+//! vCPU threads under the scheduler in the host's kernel, or observed in it. They enrol and then run freely.
 
-use std::{io, sync::Arc, thread};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use bpf::Scheduler;
 use sched::halts::HaltScheduler;
@@ -12,7 +12,8 @@ use kvm::signal;
 #[derive(Debug)]
 pub(super) struct BpfVmScheduler {
     pub(super) scheduler: Arc<Scheduler>,
-    pub(super) slots: CpuList,
+    /// None if the host's own scheduler is observed, which keeps the thread's affinity.
+    pub(super) slots: Option<CpuList>,
     pub(super) vm: u32,
 }
 
@@ -23,8 +24,15 @@ impl VcpuScheduler for BpfVmScheduler {
     }
 
     fn enter(&self, id: VcpuId) -> io::Result<()> {
-        signal::pin_this_thread(&self.slots)?;
+        if let Some(slots) = &self.slots {
+            signal::pin_this_thread(slots)?;
+        }
         self.scheduler.enrol(self.vm, id.0).map_err(io::Error::other)?;
+        if self.slots.is_none() {
+            // Its next slice is the first one that is observed. No guest runs before.
+            thread::sleep(Duration::from_micros(1));
+            return Ok(());
+        }
         // This thread was in the fair class. A vCPU that it preempted is on the CPU's local queue, so the
         // scheduler is not asked at the end of the slice that begins here. No guest runs in this slice yet.
         thread::yield_now();
@@ -32,7 +40,10 @@ impl VcpuScheduler for BpfVmScheduler {
     }
 
     fn yield_slot(&self, _: VcpuId) {
-        thread::yield_now();
+        // The host's own scheduler is not to notice the observer.
+        if self.slots.is_some() {
+            thread::yield_now();
+        }
     }
 
     fn yield_to(&self, _: VcpuId, _: VcpuId) {
