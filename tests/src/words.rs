@@ -41,6 +41,9 @@ static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(tokens).unwrap()
 });
 
+/// Code in a line of Markdown, such as the name of a key.
+static CODE: LazyLock<Regex> = LazyLock::new(|| Regex::new("`[^`]*`").unwrap());
+
 /// Returns the prose of a file: kind, line number and text.
 fn prose(name: &str, text: &str) -> Vec<(Kind, usize, String)> {
     let numbered = || (1..).zip(text.lines());
@@ -50,7 +53,8 @@ fn prose(name: &str, text: &str) -> Vec<(Kind, usize, String)> {
             is_code ^= line.starts_with("```");
             !is_code && !line.starts_with("    ")
         });
-        return lines.map(|(at, line)| (Kind::Markdown, at, line.trim().to_owned())).collect();
+        let words = |line: &str| CODE.replace_all(line.trim(), "``").into_owned();
+        return lines.map(|(at, line)| (Kind::Markdown, at, words(line))).collect();
     }
     let comments = numbered().filter(|(_, line)| line.trim_start().starts_with("//"));
     let words = |line: &str| line.trim().trim_start_matches(['/', '!', ' ']).to_owned();

@@ -5,8 +5,8 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The text's label of the steal time, which KVM reports.
-const STEAL: &str = "steal (host's run queue)";
+/// The text's label of the steal time.
+const STEAL: &str = "steal time";
 
 /// The operations of the workers in a period.
 #[derive(Debug, Default, Serialize)]
@@ -56,8 +56,7 @@ pub struct WorkloadReport {
     pub bench: &'static str,
     /// Number of online CPUs.
     pub cpus: usize,
-    /// Time that this machine's vCPU threads spent in the host's run queue, if the kernel
-    /// reports it. Excludes halts and the time without a slot in a schedule of pvticket.
+    /// Steal time of all CPUs, if the kernel reports it. Excludes halts.
     pub steal_seconds: Option<f64>,
     /// Length of the measurement, over all parts.
     pub seconds: f64,

@@ -1,5 +1,4 @@
-//! The observer of the host's own scheduler: its figures against those of others for the same work, and its
-//! losses.
+//! The observer of the host's own scheduler: its figures and other accounts' for the same work, and its losses.
 
 use super::emulated::{need_kernel_7, shell};
 use crate::prelude::*;

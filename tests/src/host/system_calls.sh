@@ -17,5 +17,5 @@ DEAF='echo 1 > /sys/kernel/debug/pvticket/deaf_waiter && reboot -f'
 /init boot --cpus 4 --pv doorbell --fault kick-delay:50us -- sh -c "$DEAF" || test $? = 1
 /init compare --guest payload --pv-backends vmm,doorbell,kvm --policy deferred --vcpus 3 --runs 1 --seconds 0.2 --host direct
 /init compare --guest payload --pv-backends doorbell --vcpus 2 --runs 1 --seconds 0.1 --host direct
-/init compare --guest linux --locks ticket --vcpus 2 --runs 1 --seconds 0.2 --host direct
+/init compare --guest linux --locks ticket --policy host,rr --vcpus 2 --runs 1 --seconds 0.2 --host direct
 $B sort -u /tmp/calls > /tmp/calls.once

@@ -22,6 +22,7 @@ pub mod plural;
 pub mod program;
 pub mod rng;
 pub mod sanitize;
+pub mod steal_source;
 pub mod text;
 pub mod text_lines;
 pub mod threads;

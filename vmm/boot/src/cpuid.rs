@@ -10,7 +10,10 @@ use hypercalls::{ABI_VERSION, ports};
 use kvm_bindings::{KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
 use super::{layout, topology};
-use base::units::{VcpuCount, VcpuId};
+use base::{
+    steal_source::StealSource,
+    units::{VcpuCount, VcpuId},
+};
 
 /// Parameters of the CPUID table.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +28,8 @@ pub struct CpuidSpec {
     pub halts_in_kvm: bool,
     /// Offer KVM's own kick, if HLT halts in KVM.
     pub kvm_kick: bool,
+    /// The writer of the guest's steal time.
+    pub steal: StealSource,
     /// Offer `lock_spinning` and `unlock_kick` of the contract (`--pv vmm`).
     pub lock_hypercalls: bool,
     /// Offer the doorbell of the contract (`--pv doorbell`), if HLT halts in KVM.
@@ -109,11 +114,19 @@ fn features(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
 /// `nopvspin` turns PV off; it is clear only where HLT exits or test-and-set is wanted.
 fn kvm_leaves(table: &mut [kvm_cpuid_entry2], spec: &CpuidSpec) {
     const FEATURES: u32 = 0x4000_0001;
+    const STEAL_TIME: u32 = 1 << 5;
     const PV_UNHALT: u32 = 1 << 7;
+    /// Its flag in the steal-time record asks KVM for a flush at the next entry, which user space cannot do.
+    const PV_TLB_FLUSH: u32 = 1 << 9;
     /// "vCPUs are never preempted": makes Linux disable PV spinlocks.
     const HINTS_REALTIME: u32 = 1 << 0;
     if let Some(entry) = find(table, FEATURES) {
         entry.eax &= !PV_UNHALT;
+        match spec.steal {
+            StealSource::Kvm => {}
+            StealSource::Schedule => entry.eax = entry.eax & !PV_TLB_FLUSH | STEAL_TIME,
+            StealSource::Off => entry.eax &= !(PV_TLB_FLUSH | STEAL_TIME),
+        }
         if spec.kvm_kick && spec.halts_in_kvm {
             entry.eax |= PV_UNHALT;
         }

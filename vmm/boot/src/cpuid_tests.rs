@@ -30,6 +30,7 @@ fn amd() -> Vec<kvm_cpuid_entry2> {
 
 fn spec(vcpus: u32) -> CpuidSpec {
     CpuidSpec {
+        steal: StealSource::Kvm,
         vcpus: vcpus.try_into().unwrap(),
         tsc_deadline: true,
         lock_hypercalls: true,
@@ -142,6 +143,26 @@ fn table_is_idempotent() {
     assert_eq!(table(&once, &spec(4), VcpuId(3)), once);
     // No leaf is assumed to exist.
     assert_eq!(table(&[], &spec(4), VcpuId(3)).len(), 2);
+}
+
+/// KVM flushes a preempted vCPU's TLB at its entry only if KVM writes the record with the request.
+#[test]
+fn steal_time_and_its_flushes_follow_the_writer() {
+    const STEAL_TIME: u32 = 1 << 5;
+    const PV_TLB_FLUSH: u32 = 1 << 9;
+    let features = |offered: u32, steal| {
+        let mut host = intel();
+        host.retain(|entry| entry.function != 0x4000_0001);
+        host.push(leaf(0x4000_0001, [offered, 0, 0, 0]));
+        let table = table(&host, &CpuidSpec { steal, ..spec(2) }, VcpuId(0));
+        registers(&table, 0x4000_0001, 0)[0] & (STEAL_TIME | PV_TLB_FLUSH)
+    };
+    let both = STEAL_TIME | PV_TLB_FLUSH;
+    assert_eq!(features(both, StealSource::Kvm), both);
+    assert_eq!(features(both, StealSource::Schedule), STEAL_TIME);
+    assert_eq!(features(both, StealSource::Off), 0);
+    assert_eq!(features(0, StealSource::Schedule), STEAL_TIME, "KVM is not asked");
+    assert_eq!(features(0, StealSource::Kvm), 0);
 }
 
 /// Row 14 of tests/HISTORY.md: a guest that is offered kicks for halted vCPUs must be able to halt. Stock

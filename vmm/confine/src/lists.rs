@@ -254,6 +254,8 @@ pub const WORKER: &[Call] = &[
     Call::ioctl(r::KVM_GET_IRQCHIP, "masks the 8259s"),
     Call::ioctl(r::KVM_SET_IRQCHIP, "masks the 8259s"),
     Call::ioctl(r::KVM_CREATE_PIT2, "the PC's timer"),
+    Call::ioctl(r::KVM_ENABLE_CAP, "a guest's steal time that the schedule writes"),
+    Call::ioctl(r::KVM_X86_SET_MSR_FILTER, "a guest's steal time that the schedule writes"),
     Call::ioctl(r::KVM_SET_REGS, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_SREGS, "the first state of a vCPU"),
     Call::ioctl(r::KVM_SET_MSRS, "the first state of a vCPU"),

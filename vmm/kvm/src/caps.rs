@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvm_bindings::KVM_CAP_BINARY_STATS_FD;
-use kvm_ioctls::Cap;
+use kvm_ioctls::{Cap, Kvm};
 use serde::Serialize;
 
 use super::{KvmError, vm};
@@ -35,6 +35,16 @@ impl Capabilities {
             features.map(|(name, cap)| (name, kvm.check_extension(cap))).into();
         let statistics = kvm.check_extension_raw(KVM_CAP_BINARY_STATS_FD.into()) > 0;
         features.insert("binary_stats_fd", statistics);
+        features.insert("msr_filter", has_msr_filter(&kvm));
         Ok(Self { api_version: kvm.get_api_version(), max_vcpus: kvm.get_max_vcpus(), features })
     }
+}
+
+/// Whether this host's KVM can pass a guest's accesses to an MSR to user space (Linux 5.10). False if it cannot be opened.
+pub fn can_intercept_msrs() -> bool {
+    vm::open().is_ok_and(|kvm| has_msr_filter(&kvm))
+}
+
+fn has_msr_filter(kvm: &Kvm) -> bool {
+    [Cap::X86UserSpaceMsr, Cap::X86MsrFilter].into_iter().all(|cap| kvm.check_extension(cap))
 }

@@ -7,11 +7,12 @@ use std::{fmt, mem::offset_of, ops::Range};
 
 use kvm_bindings::{
     KVM_EXIT_FAIL_ENTRY, KVM_EXIT_HLT, KVM_EXIT_INTERNAL_ERROR, KVM_EXIT_INTR, KVM_EXIT_IO,
-    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT,
-    KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
+    KVM_EXIT_IO_OUT, KVM_EXIT_MMIO, KVM_EXIT_SHUTDOWN, KVM_EXIT_SYSTEM_EVENT, KVM_EXIT_X86_RDMSR,
+    KVM_EXIT_X86_WRMSR, KVM_INTERNAL_ERROR_DELIVERY_EV, KVM_INTERNAL_ERROR_EMULATION,
     KVM_INTERNAL_ERROR_EMULATION_FLAG_INSTRUCTION_BYTES, KVM_INTERNAL_ERROR_SIMUL_EX, kvm_run,
     kvm_run__bindgen_ty_1__bindgen_ty_2 as FailEntry, kvm_run__bindgen_ty_1__bindgen_ty_4 as Io,
     kvm_run__bindgen_ty_1__bindgen_ty_6 as Mmio, kvm_run__bindgen_ty_1__bindgen_ty_13 as Internal,
+    kvm_run__bindgen_ty_1__bindgen_ty_23 as Msr,
 };
 
 /// The reason for a VM exit to user space. Borrowed data is the guest's operand.
@@ -39,6 +40,15 @@ pub enum Exit<'a> {
     MmioRead(&'a mut [u8]),
     /// A store to an address without memory.
     MmioWrite,
+    /// WRMSR to the steal-time MSR ([`KvmVm::intercept_steal_time`](crate::KvmVm::intercept_steal_time)).
+    StealTimeWrite {
+        /// The operand.
+        value: u64,
+        /// Set by the handler to 1 if the guest takes #GP.
+        refused: &'a mut u8,
+    },
+    /// RDMSR of the steal-time MSR. The handler must fill the eight bytes.
+    StealTimeRead(&'a mut [u8]),
     /// HLT in a VM without in-kernel local APICs.
     Halt,
     /// A signal interrupted the run.
@@ -77,6 +87,9 @@ impl fmt::Display for Suberror {
     }
 }
 
+/// MSR_KVM_STEAL_TIME (Documentation/virt/kvm/x86/msr.rst).
+pub const MSR_STEAL_TIME: u32 = 0x4b56_4d03;
+
 /// Offset of the union in `struct kvm_run`.
 const UNION: usize = offset_of!(kvm_run, __bindgen_anon_1);
 
@@ -87,6 +100,7 @@ pub fn decode(pages: &mut [u8]) -> Option<Exit<'_>> {
     Some(match u32_at(pages, offset_of!(kvm_run, exit_reason))? {
         KVM_EXIT_IO => return decode_io(pages),
         KVM_EXIT_MMIO => return decode_mmio(pages),
+        reason @ (KVM_EXIT_X86_RDMSR | KVM_EXIT_X86_WRMSR) => return decode_msr(pages, reason),
         KVM_EXIT_HLT => Exit::Halt,
         KVM_EXIT_INTR => Exit::Interrupted,
         KVM_EXIT_SHUTDOWN | KVM_EXIT_SYSTEM_EVENT => Exit::TripleFault,
@@ -121,6 +135,19 @@ fn decode_mmio(pages: &mut [u8]) -> Option<Exit<'_>> {
     let len = u32_at(pages, UNION + offset_of!(Mmio, len))? as usize;
     let data = range(UNION + offset_of!(Mmio, data), len.min(MAX_LEN))?;
     pages.get_mut(data).map(Exit::MmioRead)
+}
+
+fn decode_msr(pages: &mut [u8], reason: u32) -> Option<Exit<'_>> {
+    const DATA: usize = UNION + offset_of!(Msr, data);
+    if u32_at(pages, UNION + offset_of!(Msr, index))? != MSR_STEAL_TIME {
+        return Some(Exit::Other(reason));
+    }
+    Some(if reason == KVM_EXIT_X86_RDMSR {
+        Exit::StealTimeRead(pages.get_mut(range(DATA, size_of::<u64>())?)?)
+    } else {
+        let value = u64_at(pages, DATA)?;
+        Exit::StealTimeWrite { value, refused: pages.get_mut(UNION + offset_of!(Msr, error))? }
+    })
 }
 
 /// KVM_INTERNAL_ERROR_EMULATION includes the instruction's bytes if flag bit 0 is set (`struct
@@ -242,6 +269,27 @@ mod tests {
             for end in 0..400 {
                 let _ = decode(&mut record[..end].to_vec());
             }
+        }
+    }
+
+    #[test]
+    fn steal_time_msr_is_decoded_and_others_are_not() {
+        let msr = |reason, index: u32| {
+            let mut pages = exit_record(reason);
+            put(&mut pages, UNION + offset_of!(Msr, index), &index.to_le_bytes());
+            put(&mut pages, UNION + offset_of!(Msr, data), &0x1041_u64.to_le_bytes());
+            pages
+        };
+        let mut pages = msr(KVM_EXIT_X86_WRMSR, MSR_STEAL_TIME);
+        let Some(Exit::StealTimeWrite { value: 0x1041, refused }) = decode(&mut pages) else {
+            panic!("{}", decoded(&mut pages))
+        };
+        *refused = 1;
+        assert_eq!(pages[UNION + offset_of!(Msr, error)], 1);
+        let read = decoded(&mut msr(KVM_EXIT_X86_RDMSR, MSR_STEAL_TIME));
+        assert_eq!(read, "Some(StealTimeRead([65, 16, 0, 0, 0, 0, 0, 0]))");
+        for reason in [KVM_EXIT_X86_RDMSR, KVM_EXIT_X86_WRMSR] {
+            assert_eq!(decoded(&mut msr(reason, 0x10)), format!("Some(Other({reason}))"));
         }
     }
 

@@ -3,20 +3,23 @@
 use std::{io::ErrorKind, path::Path};
 
 use kvm_bindings::{
-    KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER,
-    KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting,
-    kvm_cpuid_entry2, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
+    KVM_CAP_X86_USER_SPACE_MSR, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
+    KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES,
+    KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting, kvm_cpuid_entry2,
+    kvm_enable_cap, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
     kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_irqchip, kvm_msi, kvm_pit_config,
     kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Cap, IoEventAddress, Kvm, VmFd};
+use kvm_ioctls::{
+    Cap, IoEventAddress, Kvm, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd,
+};
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_sys_util::{
     errno::Error as Errno,
     eventfd::{EFD_NONBLOCK, EventFd},
 };
 
-use super::{KvmError, Vcpu, host::DEV_KVM, ioctl, sys::ram::Ram};
+use super::{KvmError, Vcpu, exit::MSR_STEAL_TIME, host::DEV_KVM, ioctl, sys::ram::Ram};
 use base::units::{Gpa, VcpuCount, VcpuId};
 
 /// KVM's stable API version (kvm/api.rst, 4.1).
@@ -117,6 +120,25 @@ impl KvmVm {
     /// Whether KVM emulates the local APIC's TSC-deadline timer.
     pub fn has_tsc_deadline(&self) -> bool {
         self.kvm.check_extension(Cap::TscDeadlineTimer)
+    }
+
+    /// Makes guest accesses to the steal-time MSR exit, as [`Exit::StealTimeWrite`](crate::Exit) and
+    /// [`Exit::StealTimeRead`](crate::Exit). KVM then counts no steal time.
+    pub fn intercept_steal_time(&self) -> Result<(), KvmError> {
+        let cap = kvm_enable_cap {
+            cap: KVM_CAP_X86_USER_SPACE_MSR,
+            args: [KVM_MSR_EXIT_REASON_FILTER.into(), 0, 0, 0],
+            ..Default::default()
+        };
+        self.fd.enable_cap(&cap).map_err(ioctl("KVM_ENABLE_CAP"))?;
+        let range = MsrFilterRange {
+            flags: MsrFilterRangeFlags::READ | MsrFilterRangeFlags::WRITE,
+            base: MSR_STEAL_TIME,
+            msr_count: 1,
+            bitmap: &[0],
+        };
+        let result = self.fd.set_msr_filter(MsrFilterDefaultAction::ALLOW, &[range]);
+        result.map_err(ioctl("KVM_X86_SET_MSR_FILTER"))
     }
 
     /// Creates a vCPU with its registers at their reset values. Only one thread may run it.

@@ -73,11 +73,15 @@ pub struct Totals {
     pub holders_off_ns: u64,
     /// Total time during which vCPUs next in line were preempted, in nanoseconds.
     pub next_off_ns: u64,
+    /// Total time during which vCPUs could have run but had no slot, in nanoseconds: the guests' steal time. Zero in
+    /// stores of older versions, and under a schedule that the host's kernel carries out.
+    #[serde(default)]
+    pub ready_ns: u64,
 }
 
 sums!(
     Totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected, yields,
-    wasted_spin_ns, holders_off_ns, next_off_ns
+    wasted_spin_ns, holders_off_ns, next_off_ns, ready_ns
 );
 
 impl Totals {
@@ -101,6 +105,21 @@ struct LastPreemption {
     record: Option<usize>,
 }
 
+/// The waits of a vCPU for a slot.
+#[derive(Debug, Default, Clone, Copy)]
+struct Waits {
+    /// Start of the wait that has not ended.
+    since: Option<Nanos>,
+    /// Length of all waits that have ended.
+    total: Nanos,
+}
+
+impl Waits {
+    fn until(&self, now: Nanos) -> Nanos {
+        self.total.after(self.since.map_or(Nanos::ZERO, |since| now.since(since)))
+    }
+}
+
 /// The account of all preemptions of a schedule.
 #[derive(Debug)]
 pub struct Accounting {
@@ -113,6 +132,8 @@ pub struct Accounting {
     preempted: Vec<VcpuIndex>,
     /// By vCPU: the time until which its spinning has been counted, so that no time counts twice.
     counted_until: Box<[Nanos]>,
+    /// By vCPU.
+    waits: Box<[Waits]>,
 }
 
 impl Accounting {
@@ -124,6 +145,7 @@ impl Accounting {
             open: vec![None; vcpus].into(),
             preempted: Vec::with_capacity(vcpus),
             counted_until: vec![Nanos::ZERO; vcpus].into(),
+            waits: vec![Waits::default(); vcpus].into(),
         }
     }
 
@@ -138,7 +160,26 @@ impl Accounting {
         for open in self.open.iter().flatten().filter(|open| open.until.is_none()) {
             totals.add_off(&open.activity, now.since(open.at));
         }
+        totals.ready_ns = self.waits.iter().map(|waits| waits.until(now).0).sum();
         totals
+    }
+
+    /// Returns the time until `now` in which the vCPU could have run but had no slot.
+    pub fn ready_time(&self, vcpu: VcpuIndex, now: Nanos) -> Nanos {
+        self.waits[vcpu.ix()].until(now)
+    }
+
+    /// Records that the vCPU could run and has no slot. Its wait may have begun before.
+    pub(super) fn begin_wait(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        self.waits[vcpu.ix()].since.get_or_insert(now);
+    }
+
+    /// Records that the vCPU has a slot, or has exited.
+    pub(super) fn end_wait(&mut self, vcpu: VcpuIndex, now: Nanos) {
+        let waits = &mut self.waits[vcpu.ix()];
+        let total = waits.until(now);
+        self.totals.ready_ns += total.since(waits.total).0;
+        *waits = Waits { since: None, total };
     }
 
     /// Returns the first 65 536 preemptions. [`Totals::preemptions`] counts all of them.

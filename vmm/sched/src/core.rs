@@ -267,6 +267,7 @@ impl Core {
     fn make_ready(&mut self, vcpu: VcpuIndex, cause: Ready, now: Nanos) {
         self.vcpus[vcpu.ix()].state = State::Ready;
         self.waiting += 1;
+        self.accounting.begin_wait(vcpu, now);
         self.ask(now, |policy, view| policy.ready(vcpu, cause, view));
     }
 
@@ -335,6 +336,7 @@ impl Core {
             _ => {}
         }
         self.vcpus[vcpu.ix()].state = State::Exited;
+        self.accounting.end_wait(vcpu, now);
     }
 
     /// Records the state of a running vCPU at `now`.
@@ -369,6 +371,7 @@ impl Core {
             Verdict::Hold(until) => {
                 self.preempt(vcpu, SliceEnd::Injected, now);
                 self.vcpus[vcpu.ix()].state = State::Held(until);
+                self.accounting.begin_wait(vcpu, now);
             }
         }
     }
@@ -446,6 +449,7 @@ impl Core {
     fn grant(&mut self, slot: SlotId, pick: Pick, now: Nanos) {
         let Pick { vcpu, deadline, ask } = pick;
         self.accounting.record_resume(vcpu, now);
+        self.accounting.end_wait(vcpu, now);
         self.accounting.count_grant();
         self.slots[slot.0 as usize] = Some(vcpu);
         self.waiting -= 1;

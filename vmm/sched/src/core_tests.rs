@@ -123,7 +123,7 @@ fn lhp_waits_for_a_holder_and_keeps_it_off() {
     let totals = core.accounting().totals_at(Nanos(25_000));
     assert_eq!((totals.lhp, totals.lwp, totals.injected), (1, 0, 1));
     assert_eq!(totals.wasted_spin_ns, 400, "counted at its stop; the rest was not witnessed");
-    assert_eq!(totals.holders_off_ns, 500);
+    assert_eq!((totals.holders_off_ns, totals.ready_ns), (500, 500));
     assert_eq!(core.accounting().records()[0].off, Some(Nanos(500)));
 }
 
@@ -161,6 +161,24 @@ fn waits_are_split_at_measurement_bounds() {
     tell(&mut core, 0, Event::Stopped(spins), 45_000);
     let later = core.accounting().totals_at(Nanos(45_000)) - after;
     assert_eq!((later.wasted_spin_ns, later.holders_off_ns), (5_000, 5_000));
+    assert_eq!(((after - before).ready_ns, later.ready_ns), (10_000, 5_000));
+}
+
+#[test]
+fn ready_time_has_waits_for_a_slot_but_no_halts() {
+    let mut core = core_of("rr", &[0; 3], 1); // from 1: vCPU 0 runs, the others wait
+    tell(&mut core, 0, Event::Halted(waiting(2, 1, 0)), 101);
+    tell(&mut core, 0, Event::Kicked(None), 131);
+    tell(&mut core, 1, Event::Stopped(free()), 1_101);
+    tell(&mut core, 2, Event::Exited, 1_201);
+    let at = |core: &Core, now| {
+        [0, 1, 2].map(|ix| core.accounting().ready_time(VcpuIndex(ix), Nanos(now)).0)
+    };
+    // vCPU 2 had the slot from 1101, vCPU 0 from 1201.
+    assert_eq!(at(&core, 1_301), [1_201 - 131, 100 + 200, 1_100]);
+    assert_eq!(core.accounting().totals_at(Nanos(1_301)).ready_ns, 1_070 + 300 + 1_100);
+    tell(&mut core, 1, Event::Exited, 1_401);
+    assert_eq!(at(&core, 9_999), [1_070, 400, 1_100], "it has exited");
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub mod recording;
 mod replay_tests;
 #[cfg(test)]
 mod share_tests;
+pub mod steal;
 pub mod table;
 #[cfg(test)]
 mod test_support;

@@ -15,6 +15,7 @@ use base::{
     names,
     other_vms::OtherVms,
     plural::count,
+    steal_source::StealSource,
     text,
     units::{Nanos, VcpuCount},
 };
@@ -119,6 +120,9 @@ pub struct Point {
     /// Whether the host's scheduler is not observed, even where that is possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observe_off: bool,
+    /// The writer of a Linux guest's steal time. Stores of older versions have none: it was KVM.
+    #[serde(default, with = "text", skip_serializing_if = "StealSource::is_kvm")]
+    pub steal_time: StealSource,
     /// The injected faults.
     #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
@@ -188,6 +192,7 @@ impl Point {
             policy: PolicySpec::host(),
             driver: DriverKind::User,
             observe_off: false,
+            steal_time: StealSource::Kvm,
             fault: None,
             ple: None,
             halt_poll: None,
@@ -215,6 +220,21 @@ impl Point {
     /// Returns the workload of a Linux guest; None for other guests.
     pub fn guest_workload(&self) -> Option<GuestWorkload> {
         GuestWorkload::from_name(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+    }
+
+    /// Returns the writer of a guest's steal time unless a spec names another: the schedule if it is this program's.
+    pub fn default_steal(&self) -> StealSource {
+        let is_ours = !self.policy.is_host() && self.driver.is_user();
+        if self.guest == GuestKind::Linux && is_ours {
+            StealSource::Schedule
+        } else {
+            StealSource::Kvm
+        }
+    }
+
+    /// Returns the writer of steal time if it is not the default.
+    pub fn named_steal(&self) -> Option<StealSource> {
+        Some(self.steal_time).filter(|steal_time| *steal_time != self.default_steal())
     }
 
     /// Whether operations are counted by one worker on each vCPU. With `hot-line`, the last vCPU only reads.
@@ -355,6 +375,9 @@ impl fmt::Display for Point {
         }
         if let Some(fault) = self.fault {
             write!(f, ", fault {fault}")?;
+        }
+        if let Some(steal_time) = self.named_steal() {
+            write!(f, ", steal time {steal_time}")?;
         }
         if let Some(cgroups) = &self.cgroups {
             write!(f, ", cgroups {cgroups}")?;

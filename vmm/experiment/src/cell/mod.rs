@@ -253,13 +253,14 @@ impl RunSpec<'_> {
 
     /// Describes the point's first machine, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
-        let Point { vcpus, backend, fault, .. } = self.point;
+        let Point { vcpus, backend, steal_time, fault, .. } = self.point;
         // The schedule is ours or observed.
         let is_accounted = !matches!(self.schedule, Schedule::Host);
         let is_disturbed = is_accounted || fault.is_some();
         let purpose = Purpose::Cell { is_ours };
         MachineSpec {
             pv: *backend,
+            steal: *steal_time,
             // A schedule of ours places the threads itself.
             affinity: self.point.policy.is_host().then(|| self.cpus.clone()),
             monitoring: LockMonitoring::for_machine(purpose, *backend, is_disturbed),

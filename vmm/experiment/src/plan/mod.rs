@@ -23,6 +23,7 @@ use crate::{
     doctor::topology::Topology,
     engine::estimate,
     host_choice::{self, GuestClass, HostKernelChoice, HostMode},
+    prepare::steal_time,
 };
 use base::{
     chain::chain,
@@ -30,9 +31,10 @@ use base::{
     guest_kernel::GuestKernel,
     plural::count,
     sanitize,
+    steal_source::StealSource,
     units::{ByteSize, CpuList, Nanos},
 };
-use kvm::{KvmKind, host::is_emulated};
+use kvm::{KvmKind, caps, host::is_emulated};
 use machine::clock;
 use sim::Machine;
 use study::{
@@ -249,7 +251,9 @@ fn full_experiment(
         is_emulated: is_emulated(),
         pause: &pause,
     };
-    let experiment = Experiment::new(spec, &run.name, &setting).map_err(usage)?;
+    let mut experiment = Experiment::new(spec, &run.name, &setting).map_err(usage)?;
+    let is_named = spec.values("told").any(|name| name == StealSource::Schedule.name());
+    steal_time::check(&mut experiment.points, is_named, caps::can_intercept_msrs)?;
     Ok(Experiment { part: run.part, ..experiment })
 }
 

@@ -2,6 +2,7 @@
 //! store exists: drivers of a schedule, and control groups.
 
 pub mod driver;
+pub mod steal_time;
 
 use crate::{
     Usage,

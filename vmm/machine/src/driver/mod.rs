@@ -19,6 +19,7 @@ mod in_kernel;
 mod published;
 mod sched_report;
 mod stats;
+mod steal_time;
 mod steps;
 mod telemetry;
 mod user_driver;

@@ -80,12 +80,17 @@ impl Driver {
                 if !runs && (affected != vcpu || may_have_run(&event)) {
                     self.publish_slice(affected, false);
                 }
+                self.publish_steal(affected, inner, now);
+            }
+            if let Event::HandedOver(to, _) = event {
+                self.publish_steal(to, inner, now);
             }
             for action in &actions {
                 inner.stats.on_action(action, now);
                 match *action {
                     Action::Grant(target, slot) => {
                         self.publish_slice(target, true);
+                        self.publish_steal(target, inner, now);
                         let thread = self.thread(target);
                         thread.set_slice(now, inner.core.deadline(target));
                         self.publish_slice_end(target, &inner.core, now);

@@ -11,6 +11,7 @@ use std::{
 };
 
 use sched::halts::{HaltScheduler, Halts, Host, Kicked};
+use vm_memory::{Bytes, GuestAddress};
 
 use super::{user_driver::LOCKED_IN_BACKGROUND, *};
 use crate::vcpu::{Stopped, VcpuScheduler};
@@ -18,7 +19,10 @@ use base::{
     rng::SplitMix64,
     units::{Nanos, Ticket, VcpuCount, VcpuId},
 };
-use kvm::signal;
+use kvm::{
+    signal,
+    sys::ram::{self, Ram},
+};
 use sched::{Event, LockActivity, VcpuIndex, core::State};
 
 /// Number of vCPUs of each of two VMs.
@@ -80,6 +84,7 @@ struct World {
     /// call and the next call.
     inside: AtomicU32,
     max_inside: AtomicU32,
+    memory: Ram,
     done: Vec<AtomicU32>,
     halts: AtomicU64,
     stops: AtomicU64,
@@ -104,6 +109,8 @@ impl World {
             let flags = blocked.iter().skip(vm * VCPUS as usize).take(VCPUS as usize).cloned();
             flags.map(|flag| Box::new(move || flag.load(SeqCst)) as Blocked).collect()
         };
+        let memory = ram::map(&[(GuestAddress(0), 0x1000)], 0x1000).unwrap();
+        (0..2).for_each(|vm| driver.write_steal_time(vm, Some(memory.clone())));
         let gates: Vec<_> =
             (0..2).map(|vm| driver.vm_scheduler(vm, None, Some(blocking(vm)))).collect();
         let count = VcpuCount::try_from(VCPUS).unwrap();
@@ -114,6 +121,7 @@ impl World {
             blocked: blocked.clone(),
             inside: AtomicU32::new(0),
             max_inside: AtomicU32::new(0),
+            memory,
             done: (0..2 * VCPUS).map(|_| AtomicU32::new(0)).collect(),
             halts: AtomicU64::new(0),
             stops: AtomicU64::new(0),
@@ -127,6 +135,11 @@ impl World {
         self.max_inside.fetch_max(inside, SeqCst);
     }
 
+    /// Returns `preempted` of the steal-time record at this address.
+    fn is_preempted(&self, record: u64) -> bool {
+        self.memory.load::<u8>(GuestAddress(record + 16), SeqCst).unwrap() != 0
+    }
+
     fn leave_guest(&self) {
         self.inside.fetch_sub(1, SeqCst);
     }
@@ -137,6 +150,8 @@ impl World {
         let mut rng = SplitMix64::new(seed);
         let gate = &self.gates[vm];
         gate.enter(id).unwrap();
+        let record = steal_record(vm, id);
+        gate.set_steal_msr(id, record | 1).unwrap();
         self.enter_guest();
         let steps = &self.done[vm * VCPUS as usize + id.0 as usize];
         while steps.fetch_add(1, SeqCst) < STEPS && !self.is_over.load(SeqCst) {
@@ -154,6 +169,7 @@ impl World {
                 _ => gate.yield_slot(id),
             }
             self.enter_guest();
+            assert!(!self.is_preempted(record), "it is in the guest");
         }
         self.leave_guest();
         gate.leave(id);
@@ -214,12 +230,23 @@ impl World {
     }
 }
 
-/// Checks that each running vCPU occupies its slot, and that no other vCPU occupies any.
-fn check_slots(driver: &Driver) {
-    let core = &driver.lock().core;
+/// Returns the address of a vCPU's steal-time record.
+fn steal_record(vm: usize, id: VcpuId) -> u64 {
+    64 * (vm as u64 * u64::from(VCPUS) + u64::from(id.0))
+}
+
+/// Checks that each running vCPU occupies its slot, that no other vCPU occupies any, and that its guest sees the
+/// vCPUs which could run without a slot, once it has asked to.
+fn check_slots(world: &World, driver: &Driver) {
+    let inner = driver.lock();
+    let core = &inner.core;
     for vcpu in (0..driver.vms.len() as u32).map(VcpuIndex) {
         let (vm, id) = driver.id_of(vcpu);
         assert_eq!((vm, id.0), (vcpu.0 as usize / VCPUS as usize, vcpu.0 % VCPUS));
+        let is_ready = matches!(core.state(vcpu), State::Ready | State::Held(_));
+        if inner.steal[vcpu.ix()].msr() != 0 {
+            assert_eq!(world.is_preempted(steal_record(vm, id)), is_ready, "{vcpu:?}");
+        }
         match core.state(vcpu) {
             State::Running(slot) => assert_eq!(core.slots()[slot.0 as usize], Some(vcpu)),
             _ => assert!(!core.slots().contains(&Some(vcpu))),
@@ -243,7 +270,7 @@ fn run(policy: &str) {
     // An occasional kick from outside keeps the test going, and is itself under test.
     while !threads.iter().all(|thread| thread.is_finished()) {
         thread::sleep(Duration::from_millis(2));
-        check_slots(&driver);
+        check_slots(&world, &driver);
         for (vm, target) in (0..2).flat_map(|vm| (0..VCPUS).map(move |target| (vm, target))) {
             world.wake(vm, target);
         }
@@ -268,7 +295,16 @@ fn run(policy: &str) {
     assert!(counts.0 > 0 && counts.1 > 0, "{policy}: halts, stops: {counts:?}");
     let report = driver.report();
     assert!(report.totals.grants >= u64::from(2 * VCPUS));
+    check_steal(&world, &driver);
     assert_eq!(report.recording.slices.len() as u64 + report.recording.lost, report.totals.grants);
+}
+
+/// Checks the steal time that the guests read in the end: all waits since they asked for it.
+fn check_steal(world: &World, driver: &Driver) {
+    let read = |ix: u64| world.memory.load::<u64>(GuestAddress(64 * ix), SeqCst).unwrap();
+    let steal: u64 = (0..u64::from(2 * VCPUS)).map(read).sum();
+    let totals = driver.report().totals;
+    assert!(steal > 0 && steal <= totals.ready_ns, "{steal} of {}", totals.ready_ns);
 }
 
 /// No preemption or wakeup is lost, regardless of delays: early signals, kicks that overtake halts,

@@ -15,12 +15,14 @@ use super::{
 };
 use crate::clock::Moment;
 use base::units::{Nanos, VcpuId};
+use kvm::sys::ram::Ram;
 use sched::{
     core::{Core, Member},
     event::{LockActivity, Mode, Observation, VcpuIndex},
     log::Log,
     policy::{PolicySpec, Setup},
     recording::Recording,
+    steal::StealRecord,
 };
 
 /// A schedule to enforce.
@@ -54,6 +56,8 @@ pub type Blocked = Box<dyn Fn() -> bool + Send + Sync>;
 pub(super) struct Inner {
     pub(super) core: Core,
     pub(super) stats: Stats,
+    /// By vCPU.
+    pub(super) steal: Box<[StealRecord]>,
 }
 
 /// A schedule of one or several VMs.
@@ -67,6 +71,8 @@ pub struct Driver {
     pub(super) counts: Box<[u32]>,
     pub(super) vms: Box<[u32]>,
     pub(super) lines: Box<[OnceLock<TelemetryView>]>,
+    /// By VM, its memory if this schedule writes its steal time.
+    pub(super) steal_memory: Box<[OnceLock<Ram>]>,
     /// By VM, if its vCPUs can halt inside KVM: a check for each vCPU.
     pub(super) blocking: Box<[OnceLock<Vec<Blocked>>]>,
     /// Number of vCPUs whose threads have not left; initially all.
@@ -120,12 +126,14 @@ impl Driver {
             inner: Mutex::new(Inner {
                 core: Core::new(&members, spec.cpus.len(), policy, log),
                 stats: Stats::new(members.len(), capture),
+                steal: vec![StealRecord::default(); members.len()].into(),
             }),
             threads: members.iter().map(|_| VcpuThread::new(unslotted.clone())).collect(),
             unslotted,
             bases: bases.into(),
             counts: vcpus.into(),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
+            steal_memory: vcpus.iter().map(|_| OnceLock::new()).collect(),
             blocking: vcpus.iter().map(|_| OnceLock::new()).collect(),
             alive: AtomicU32::new(vms.len() as u32),
             idle_watchers: OnceLock::new(),

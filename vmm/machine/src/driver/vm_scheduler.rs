@@ -18,6 +18,7 @@ use base::units::VcpuId;
 use sched::{
     core::State,
     event::{Event, Kicker, LockActivity, Mode, Observation, VcpuIndex},
+    steal::ReservedBits,
 };
 
 impl Driver {
@@ -220,6 +221,14 @@ impl VcpuScheduler for VmScheduler {
 
     fn lacks_telemetry(&self, id: VcpuId) -> bool {
         self.driver.sample(self.index(id)) == LockActivity::Unknown
+    }
+
+    fn set_steal_msr(&self, id: VcpuId, value: u64) -> Result<(), ReservedBits> {
+        self.driver.set_steal_msr(self.index(id), value)
+    }
+
+    fn steal_msr(&self, id: VcpuId) -> u64 {
+        self.driver.lock().steal[self.index(id).ix()].msr()
     }
 
     fn leave(&self, id: VcpuId) {

@@ -6,7 +6,7 @@ use hypercalls::telemetry::Point;
 use sched::halts::HaltScheduler;
 
 use base::units::VcpuId;
-use sched::event::LockActivity;
+use sched::{event::LockActivity, steal::ReservedBits};
 
 /// Queries about a vCPU outside its guest.
 pub trait Stopped {
@@ -84,6 +84,16 @@ pub trait VcpuScheduler: fmt::Debug + Send + Sync {
     /// Whether the scheduler needs observed lock activity because the guest has published none yet. Called by
     /// the vCPU's thread.
     fn lacks_telemetry(&self, id: VcpuId) -> bool;
+
+    /// The guest writes the steal-time MSR. Fails if the guest takes #GP.
+    fn set_steal_msr(&self, _: VcpuId, _: u64) -> Result<(), ReservedBits> {
+        Err(ReservedBits)
+    }
+
+    /// Returns the value of the steal-time MSR.
+    fn steal_msr(&self, _: VcpuId) -> u64 {
+        0
+    }
 
     /// The thread ends.
     fn leave(&self, _: VcpuId) {}

@@ -68,6 +68,16 @@ pub fn handle<H: MachineHost>(shared: &VcpuShared<H>, id: VcpuId, exit: Exit<'_>
             Next::Resume
         }
         Exit::MmioWrite => Next::Resume,
+        Exit::StealTimeWrite { value, refused } => {
+            let result = shared.scheduler().map(|scheduler| scheduler.set_steal_msr(id, value));
+            *refused = u8::from(!matches!(result, Some(Ok(()))));
+            Next::Resume
+        }
+        Exit::StealTimeRead(data) => {
+            let msr = shared.scheduler().map_or(0, |scheduler| scheduler.steal_msr(id));
+            data.copy_from_slice(&msr.to_le_bytes());
+            Next::Resume
+        }
         Exit::Interrupted => Next::Interrupted,
         Exit::NotStarted => Next::NotStarted,
         Exit::Halt => {

@@ -35,7 +35,7 @@ use crate::{
         shared::{KvmHost, VcpuSharedSpec},
     },
 };
-use base::{backend::PvBackend, escape::EscapeFilter, units::Gpa};
+use base::{backend::PvBackend, escape::EscapeFilter, steal_source::StealSource, units::Gpa};
 use boot::{
     cpuid::{self, CpuidSpec},
     layout,
@@ -82,6 +82,9 @@ impl<'a> Vm<'a> {
         // (kvm/api.rst, 4.24).
         let wiring = wiring(&spec.guest);
         let vm = KvmVm::new(memory, wiring, layout::KVM_TSS, layout::KVM_IDENTITY_MAP)?;
+        if spec.steal == StealSource::Schedule {
+            vm.intercept_steal_time()?;
+        }
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,
@@ -90,6 +93,7 @@ impl<'a> Vm<'a> {
             tsc_deadline: vm.has_tsc_deadline() && !is_emulated(),
             lock_hypercalls: spec.pv == PvBackend::Vmm,
             kvm_kick: spec.kvm_kick,
+            steal: spec.steal,
             halts_in_kvm: vm.wiring().has_halt(),
             doorbell: spec.pv == PvBackend::Doorbell,
             telemetry: spec.monitoring.telemetry(),
@@ -120,6 +124,11 @@ impl<'a> Vm<'a> {
 
     pub(super) fn telemetry(&self) -> Result<Option<TelemetryView>, VmError> {
         self.spec.monitoring.telemetry().then(|| self.lines()).transpose()
+    }
+
+    /// Returns the guest's memory if the schedule writes the guest's steal time.
+    pub(super) fn steal_memory(&self) -> Option<Ram> {
+        (self.spec.steal == StealSource::Schedule).then(|| self.vm.memory().clone())
     }
 
     /// Returns the memory that holds the guest's locks, with guest and host addresses.

@@ -118,6 +118,7 @@ impl Schedule {
             Self::User(driver) => {
                 let list = machine.blocking()?;
                 let blocking = list.map(|list| list.into_iter().map(Blocking::into_fn).collect());
+                driver.write_steal_time(vm, machine.steal_memory());
                 Some(driver.vm_scheduler(vm, machine.telemetry()?, blocking))
             }
             #[cfg(feature = "bpf")]

@@ -11,6 +11,7 @@ use crate::{
 };
 use base::{
     backend::PvBackend,
+    steal_source::StealSource,
     units::{ByteSize, CpuList, VcpuCount, VcpuId},
 };
 
@@ -44,6 +45,8 @@ pub struct MachineSpec {
     /// Whether to offer KVM's own kick (KVM_FEATURE_PV_UNHALT) where HLT halts in KVM. Without it, kernels
     /// without our ticketlocks fall back to test-and-set locks.
     pub kvm_kick: bool,
+    /// The writer of a Linux guest's steal time.
+    pub steal: StealSource,
     /// Host CPUs that the vCPU threads may use; None leaves their affinity unchanged.
     pub affinity: Option<CpuList>,
     /// Whether to pin each vCPU thread to one CPU of `affinity`: thread n to the nth, wrapping around.
@@ -76,6 +79,7 @@ impl MachineSpec {
             guest,
             pv: PvBackend::Off,
             kvm_kick: true,
+            steal: StealSource::Kvm,
             affinity: None,
             pinned: false,
             cgroups: Vec::new(),

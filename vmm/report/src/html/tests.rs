@@ -43,6 +43,7 @@ fn runs_of_several_guests_are_one_page() {
     linux.contents.sessions[0].host.kernels = vec![kernel("11")];
     for cell in &mut linux.contents.cells {
         (cell.point.guest, cell.point.spin_threshold) = (GuestKind::Linux, 512);
+        cell.point.steal_time = cell.point.default_steal();
     }
     let (page, text) = shown(&[payload.clone(), linux.clone()]);
     assert!(page.contains("<title>collapse</title>"), "{}", &page[..400]);

@@ -16,7 +16,7 @@ use experiment::{
     host::topology,
     host_choice::{self, GuestClass},
     measure::show_events,
-    prepare::driver,
+    prepare::{driver, steal_time},
 };
 use kvm::KvmKind;
 use machine::{
@@ -41,7 +41,7 @@ const TIMED_OUT: u8 = 124;
 /// Boots, waits for the end and returns the exit status.
 pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     host_choice::check_direct(GuestClass::Ring0, KvmKind::detect())?;
-    let spec = plan.machine()?;
+    let mut spec = plan.machine()?;
     let schedule = plan.schedule.spec(plan.cpus, topology)?;
     let record = plan.schedule.record_file()?;
     let stats = ResultFile::check("--stats", plan.stats.as_deref())?;
@@ -49,6 +49,9 @@ pub(in crate::cli) fn run(plan: &Plan) -> anyhow::Result<u8> {
     let vcpus = spec.vcpus.get();
     driver::check_here(plan.driver)?;
     let schedule = Schedule::start(plan.driver, &schedule, &vec![vcpus; vms], false, None)?;
+    if matches!(schedule, Schedule::User(_)) {
+        spec.steal = steal_time::under_schedule();
+    }
     let built = (0..vms).map(|ix| schedule.build(&spec, ix)).collect::<Result<Vec<_>, _>>()?;
     let needs = Needs {
         schedule: matches!(schedule, Schedule::User(_)),

@@ -119,9 +119,17 @@ impl Axis {
         let differs = |axis: &Self| {
             let mut points = points.clone().filter(|point| axis.applies_to(point));
             let Some(first) = points.next() else { return false };
-            points.any(|point| !axis.is_same(first, point))
+            points.any(|point| !axis.has_same(first, point))
         };
         Self::ALL.into_iter().filter(differs).collect()
+    }
+
+    /// Whether both points have the same value. Steal time that follows from the schedule is no further difference.
+    fn has_same(self, a: &Point, b: &Point) -> bool {
+        match self {
+            Self::StealTime => a.named_steal() == b.named_steal(),
+            axis => axis.is_same(a, b),
+        }
     }
 
     /// Whether the axis applies to this point. Only Linux guests boot a kernel.
@@ -138,6 +146,7 @@ impl Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::steal_source::StealSource;
 
     #[test]
     fn specs_can_vary_every_axis_with_a_key() {
@@ -159,6 +168,23 @@ mod tests {
         let [older, newer] = [GuestKernel::Linux6_1, GuestKernel::Linux6_12].map(linux);
         assert_eq!(Axis::between(&payload, &newer), [Axis::Guest]);
         assert_eq!(Axis::between(&older, &newer), [Axis::GuestKernel]);
+    }
+
+    /// Otherwise no schedule of a Linux guest would be compared with the host's, or a driver with another.
+    #[test]
+    fn steal_time_varies_only_if_named() {
+        let point = |policy: &str, steal_time| {
+            let policy = policy.parse().unwrap();
+            Point { guest: GuestKind::Linux, policy, steal_time, ..Point::empty() }
+        };
+        let [host, kvm] = ["host", "rr"].map(|policy| point(policy, StealSource::Kvm));
+        let [ours, none] =
+            [StealSource::Schedule, StealSource::Off].map(|steal_time| point("rr", steal_time));
+        assert_eq!(Axis::between(&host, &ours), [Axis::Policy]);
+        assert_eq!(Axis::between(&host, &kvm), [Axis::Policy, Axis::StealTime]);
+        for other in [&kvm, &none] {
+            assert_eq!(Axis::between(&ours, other), [Axis::StealTime]);
+        }
     }
 
     /// An entry without a name or column would merge two values, or hide them.

@@ -182,6 +182,12 @@ axes! {
         columns: &[text("observe", |row| Some(on_or_off(!row.cell.point.observe_off).into()))],
         ..Entry::new("observe", "observe", |point| on_or_off(!point.observe_off).to_owned())
     };
+    /// The writer of a Linux guest's steal time.
+    StealTime(steal_time) = |from, _, point| from.steal_time(point)?; Entry {
+        has_baseline: true,
+        columns: &[text("steal_time", |row| Some(row.cell.point.steal_time.to_string()))],
+        ..Entry::new("told", "steal time", |point| point.steal_time.to_string())
+    };
     /// The injected faults.
     Fault(fault by |point| point.fault.map(|fault| fault.to_string())) =
         |from, _, _| from.unless_none("faults")?; Entry {
@@ -312,7 +318,7 @@ axes! {
 
 /// Keys of a spec's matrix, from the slowest to the fastest varying. An axis that depends on the value of
 /// another axis is read after it.
-pub const KEYS: [&str; 27] = [
+pub const KEYS: [&str; 28] = [
     "guests",
     "guest-kernels",
     "machines",
@@ -323,6 +329,7 @@ pub const KEYS: [&str; 27] = [
     "policies",
     "drivers",
     "observe",
+    "told",
     "slice",
     "faults",
     "ple",

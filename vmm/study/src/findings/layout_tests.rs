@@ -115,6 +115,7 @@ fn guest_defaults_are_no_axes() {
     }
     for cell in &mut runs[1].contents.cells {
         cell.point.guest = GuestKind::Linux;
+        cell.point.steal_time = cell.point.default_steal();
         cell.point.spin_threshold = 512;
         cell.point.duration = Duration::from_millis(800);
     }

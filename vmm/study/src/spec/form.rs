@@ -192,7 +192,7 @@ impl Form {
     }
 
     /// Returns the values of a key of the matrix as written.
-    pub(super) fn values(&self, key: &str) -> impl Iterator<Item = &str> {
+    pub fn values(&self, key: &str) -> impl Iterator<Item = &str> {
         self.axis(key).into_iter().flat_map(|axis| &axis.values).map(|value| value.text.as_str())
     }
 

@@ -29,6 +29,7 @@ use base::{
     backend::PvBackend,
     guest_kernel::GuestKernel,
     handoff::{HandoffSpec, NO_GUEST_KERNEL},
+    steal_source::StealSource,
     units::VcpuCount,
 };
 use sched::{PolicySpec, driver::DriverKind};
@@ -317,6 +318,20 @@ impl<'a> Combination<'a> {
             "off" => Ok(!point.policy.is_host()),
             _ => Err(value.invalid("must be on or off")),
         }
+    }
+
+    /// Returns the writer of this point's steal time. Without a schedule of this program it is KVM.
+    pub(crate) fn steal_time(&self, point: &Point) -> Result<StealSource, SpecError> {
+        let default = point.default_steal();
+        if !self.is_written("told") {
+            return Ok(default);
+        }
+        let requested: StealSource = self.parse("told")?;
+        Ok(match requested {
+            StealSource::Schedule => default,
+            requested if point.guest == GuestKind::Linux => requested,
+            _ => StealSource::Kvm,
+        })
     }
 
     fn point(&self, setting: &Setting<'_>) -> Result<Point, SpecError> {

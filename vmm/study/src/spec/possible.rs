@@ -11,7 +11,7 @@ use crate::{
     guest::{kernels, workload::GuestWorkload},
     point::{GuestKind, Point},
 };
-use base::{backend::PvBackend, plural::count, units::VcpuCount};
+use base::{backend::PvBackend, plural::count, steal_source::StealSource, units::VcpuCount};
 use sched::{driver::DriverKind, policy::SHORTEST_SLICE};
 
 /// Returns the error for conflicting values. It has the line of the first value that is in the spec.
@@ -31,6 +31,7 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
     let is_scheduled = values("policies").any(|policy| policy.text != "host");
     let driver = values("drivers").find(|driver| driver.text != DriverKind::User.name());
     let kernel = values("guest-kernels").find(|kernel| kernel.line != UNWRITTEN);
+    let source = values("told").find(|source| source.line != UNWRITTEN);
     let latency = form.setting("latency").filter(|latency| latency.text == "true");
     let is_timed = has(GuestKind::Payload) || has(GuestKind::Sim);
     let uses = [
@@ -39,6 +40,12 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
             ("policies", is_scheduled),
             "the host's own scheduling has no driver; name another policy",
         ),
+        (
+            values("told").find(|source| source.text == StealSource::Schedule.name()),
+            ("policies", is_scheduled),
+            "the host's own scheduling leaves steal time to KVM; name another policy",
+        ),
+        (source, ("guests", has(GuestKind::Linux)), "only a Linux guest reads its steal time"),
         (kernel, ("guests", has(GuestKind::Linux)), "only a Linux guest boots a kernel"),
         (latency, ("guests", is_timed), "only payload and sim time their operations"),
         (

@@ -1,5 +1,7 @@
 use super::{test_mistakes::MISTAKES, *};
-use base::{backend::PvBackend, guest_kernel::GuestKernel, units::VcpuCount};
+use base::{
+    backend::PvBackend, guest_kernel::GuestKernel, steal_source::StealSource, units::VcpuCount,
+};
 
 /// Parses a spec for CPUs 0 and 1. Guests that need ring 0 run in the emulated host.
 fn parse(text: &str) -> Result<Experiment, SpecError> {
@@ -94,6 +96,28 @@ fn only_schedules_have_drivers() {
     let line = serde_json::to_string(&points[1]).unwrap();
     assert!(!line.contains("driver"), "stores of the usual driver stay as they are: {line}");
     assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[1]);
+}
+
+/// A store without the key is of a version in which KVM wrote it under every schedule.
+#[test]
+fn the_schedule_writes_steal_time_of_linux_guests() {
+    let writers = |more: &str| {
+        let text = format!(
+            "guests = [\"linux\", \"payload\"]\nvcpus = 2\nlocks = \"ticket\"\n\
+             policies = [\"host\", \"rr\"]\n{more}"
+        );
+        let points = parse(&text).unwrap().points;
+        let writers: Vec<&str> = points.iter().map(|point| point.steal_time.name()).collect();
+        let line = serde_json::to_string(&points[1]).unwrap();
+        assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), points[1]);
+        let old = line.replace("\"steal_time\":\"schedule\",", "");
+        assert_eq!(serde_json::from_str::<Point>(&old).unwrap().steal_time, StealSource::Kvm);
+        writers.join(" ")
+    };
+    assert_eq!(writers(""), "kvm schedule kvm kvm");
+    assert_eq!(writers("drivers = \"bpf\""), "kvm kvm kvm kvm");
+    let all = writers("told = [\"none\", \"schedule\", \"kvm\"]");
+    assert_eq!(all, "none kvm none schedule kvm kvm kvm");
 }
 
 #[test]

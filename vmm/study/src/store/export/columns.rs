@@ -188,7 +188,7 @@ const OTHERS: &[Column] =
 
 const WASTED: &[Column] = &[count("sched_wasted_spin_ns", |row| row.wasted_spin_ns())];
 
-const OFF: &[Column] = counts!("sched_", totals: holders_off_ns, next_off_ns);
+const OFF: &[Column] = counts!("sched_", totals: holders_off_ns, next_off_ns, ready_ns);
 
 const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 
