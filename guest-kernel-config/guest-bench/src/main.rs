@@ -2,6 +2,7 @@
 //! Linux guest. Each workload has a file in `workload/` and a line in `workload.rs`.
 
 mod crew;
+mod longest;
 mod mapping;
 mod options;
 mod postgres;

@@ -2,7 +2,7 @@
 
 use std::{io, ptr, slice};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 /// Zeroed memory that is faulted in when touched; unmapped when dropped.
 #[derive(Debug)]
@@ -25,6 +25,19 @@ impl Mapping {
         // reference to them exists, and `&mut self` is borrowed for as long.
         unsafe { slice::from_raw_parts_mut(self.start, self.bytes) }
     }
+
+    /// Makes the memory read-only. The kernel invalidates its translations on all CPUs of the process.
+    pub fn into_read_only(self) -> io::Result<ReadOnly> {
+        // SAFETY: these bytes are mapped, and nobody can write to them any more: `self` is consumed.
+        unsafe { mprotect(self.start.cast(), self.bytes, MprotectFlags::READ)? };
+        Ok(ReadOnly { _mapping: self })
+    }
+}
+
+/// Read-only memory; unmapped when dropped.
+#[derive(Debug)]
+pub struct ReadOnly {
+    _mapping: Mapping,
 }
 
 impl Drop for Mapping {

@@ -8,6 +8,7 @@ mod messaging;
 mod mmap;
 mod open_read_close;
 mod pgbench;
+mod shootdown;
 pub mod spawn;
 
 use std::io;
@@ -32,6 +33,7 @@ pub const ALL: &[Workload] = &[
     spawn::WORKLOAD,
     futex::WORKLOAD,
     eventfd::WORKLOAD,
+    shootdown::WORKLOAD,
     kernel::WORKLOAD,
     pgbench::WORKLOAD,
 ];

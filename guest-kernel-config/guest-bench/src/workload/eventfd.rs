@@ -4,7 +4,6 @@
 use std::{
     io,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Instant,
 };
 
 use rustix::{
@@ -13,81 +12,50 @@ use rustix::{
 };
 
 use super::Workload;
-use crate::{crew, report::WorkloadPart};
+use crate::{crew, longest::Longest, report::WorkloadPart};
 
 pub const WORKLOAD: Workload = Workload {
     name: "eventfd",
     about: "one thread per CPU adds to one eventfd, under its spinlock; fails if an addition is lost",
     run: |_, options| {
         let counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let sums = Sums::default();
+        let (sum, longest) = (AtomicU64::new(0), Longest::default());
         let part = crew::repeat(
             options,
-            || Adder::new(&sums),
-            |adder| {
-                write(&counter, &1_u64.to_ne_bytes())?;
-                adder.record();
+            || Additions { sum: &sum, count: 0 },
+            |additions| {
+                longest.time(|| write(&counter, &1_u64.to_ne_bytes()))?;
+                additions.count += 1;
                 Ok(())
             },
         )?;
         let mut counted = [0; 8];
         read(&counter, &mut counted)?;
-        sums.check(u64::from_ne_bytes(counted))?;
-        let longest_seconds = Some(sums.longest_ns.load(Relaxed) as f64 / 1e9);
-        Ok(vec![WorkloadPart { longest_seconds, ..part }])
+        check(sum.into_inner(), u64::from_ne_bytes(counted))?;
+        Ok(vec![WorkloadPart { longest_seconds: Some(longest.seconds()), ..part }])
     },
     each: None,
 };
 
-/// The number of additions of all workers, inside and outside the window, and the longest.
-#[derive(Debug, Default)]
-struct Sums {
-    additions: AtomicU64,
-    longest_ns: AtomicU64,
-}
-
-impl Sums {
-    /// Fails unless the counter equals the number of additions.
-    fn check(&self, counted: u64) -> io::Result<()> {
-        let additions = self.additions.load(Relaxed);
-        if counted == additions {
-            return Ok(());
-        }
-        Err(io::Error::other(format!(
-            "mutual exclusion failed: {additions} additions, and the counter is {counted}"
-        )))
+/// Fails unless the counter equals the number of additions.
+fn check(additions: u64, counted: u64) -> io::Result<()> {
+    if counted == additions {
+        return Ok(());
     }
+    Err(io::Error::other(format!(
+        "mutual exclusion failed: {additions} additions, and the counter is {counted}"
+    )))
 }
 
-/// A worker's additions, which are added to the sums when dropped.
-struct Adder<'a> {
-    sums: &'a Sums,
-    additions: u64,
-    last: Instant,
-    longest_ns: u64,
+/// A worker's additions, inside and outside the window; added to the sum of all workers when dropped.
+struct Additions<'a> {
+    sum: &'a AtomicU64,
+    count: u64,
 }
 
-impl<'a> Adder<'a> {
-    fn new(sums: &'a Sums) -> Self {
-        Self { sums, additions: 0, last: Instant::now(), longest_ns: 0 }
-    }
-
-    /// Records an addition. The first is not timed: it includes the start of the other workers.
-    fn record(&mut self) {
-        let now = Instant::now();
-        if self.additions > 0 {
-            let took = (now - self.last).as_nanos() as u64;
-            self.longest_ns = self.longest_ns.max(took);
-        }
-        self.additions += 1;
-        self.last = now;
-    }
-}
-
-impl Drop for Adder<'_> {
+impl Drop for Additions<'_> {
     fn drop(&mut self) {
-        self.sums.additions.fetch_add(self.additions, Relaxed);
-        self.sums.longest_ns.fetch_max(self.longest_ns, Relaxed);
+        self.sum.fetch_add(self.count, Relaxed);
     }
 }
 
@@ -97,14 +65,14 @@ mod tests {
 
     #[test]
     fn a_lost_addition_is_an_error() {
-        let sums = Sums::default();
+        let sum = AtomicU64::new(0);
         for _ in 0..2 {
-            let mut adder = Adder::new(&sums);
-            (0..3).for_each(|_| adder.record());
+            drop(Additions { sum: &sum, count: 3 });
         }
-        assert!(sums.check(6).is_ok());
-        let error = sums.check(5).unwrap_err().to_string();
+        let sum = sum.into_inner();
+        assert!(check(sum, 6).is_ok());
+        let error = check(sum, 5).unwrap_err().to_string();
         assert_eq!(error, "mutual exclusion failed: 6 additions, and the counter is 5");
-        assert!(sums.check(7).is_err());
+        assert!(check(sum, 7).is_err());
     }
 }

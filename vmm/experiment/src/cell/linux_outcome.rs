@@ -27,6 +27,8 @@ pub(super) fn figures(
     if cpus != vcpus.get() as usize {
         return Err(CellError::Vcpus { reported: cpus, vcpus });
     }
+    let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
+    let longest = report.parts.iter().filter_map(|part| part.longest_seconds).map(nanos).max();
     let BenchReport { seconds, violations, operations, spinlocks, steal_seconds, stats, .. } =
         report;
     if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
@@ -49,7 +51,8 @@ pub(super) fn figures(
         halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
         kicks: stats.kicked + stats.pv_kick_unlock,
         violations: violations.unwrap_or(0),
-        guest_steal_ns: steal_seconds.map(|seconds| (seconds * 1e9).round() as u64),
+        guest_steal_ns: steal_seconds.map(nanos),
+        longest_ns: longest,
         ..Figures::default()
     })
 }

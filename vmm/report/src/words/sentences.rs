@@ -28,6 +28,7 @@ pub fn operations(study: &Study) -> &'static str {
 /// The unit of a point's throughput.
 pub fn operations_of(point: &Point) -> &'static str {
     match (point.guest, point.lock.family()) {
+        (GuestKind::Linux, _) if point.workload == "shootdown" => "shootdowns",
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
         _ if is_of_switches(point) => "switches",
         (_, Family::Spinlock | Family::Mutex) => "acquisitions",

@@ -324,7 +324,7 @@ fn host(study: &Study) -> Option<Table> {
                     waited: runnable in the host's run queue; steal: as counted by the guests' \
                     kernels."
             .to_owned();
-    let missing: [(bool, &str); 4] = [
+    let remarks: [(bool, &str); 5] = [
         (
             rates().all(|rates| rates.threads.is_none()),
             "No times: the host's kernel does not count them (/proc/PID/schedstat).",
@@ -338,12 +338,17 @@ fn host(study: &Study) -> Option<Table> {
             rates().all(|rates| rates.pause_exits.is_none()),
             "No pause-loop exits (PLE): KVM does not count them.",
         ),
+        (
+            rates().any(|rates| rates.longest.is_some()),
+            "longest: the longest operation, timed by the guest.",
+        ),
     ];
-    for (_, reason) in missing.iter().filter(|(is_missing, _)| *is_missing) {
+    for (_, remark) in remarks.iter().filter(|(applies, _)| *applies) {
         note += " ";
-        note += reason;
+        note += remark;
     }
-    let head = ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s"];
+    let head =
+        ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s", "longest"];
     let extremes =
         |extremes: Extremes| format!("{} .. {}", percent(extremes.least), percent(extremes.most));
     Table::new("host-counts", "The host's scheduler and KVM", &note, &head).by_facet(
@@ -360,6 +365,7 @@ fn host(study: &Study) -> Option<Table> {
                 rates.guest_steal.map_or_else(dash, percent),
                 rates.yields.map_or_else(dash, si),
                 rates.pause_exits.map_or_else(dash, si),
+                rates.longest.map_or_else(dash, |longest| time(longest.0 as f64)),
             ])
         },
     )

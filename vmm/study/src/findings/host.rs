@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use crate::store::record::Figures;
-use base::host_counts::{HostCounts, ThreadTimes, YieldCounts};
+use base::{
+    host_counts::{HostCounts, ThreadTimes, YieldCounts},
+    units::Nanos,
+};
 
 /// Minimum and maximum of some shares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -74,6 +77,8 @@ pub struct HostRates {
     pub yields: Option<f64>,
     /// Share of the vCPUs' time that the guests' kernels count as stolen.
     pub guest_steal: Option<f64>,
+    /// The longest operation in any repetition, if the guests' workload times them.
+    pub longest: Option<Nanos>,
 }
 
 impl HostRates {
@@ -113,6 +118,7 @@ impl HostRates {
                 .sum::<Option<f64>>()
                 .filter(|_| vcpu_time > 0.0)
                 .map(|seconds| seconds / vcpu_time),
+            longest: cells.filter_map(|figures| figures.longest_ns).max().map(Nanos),
         })
     }
 }
@@ -124,7 +130,6 @@ fn widest(ranges: impl Iterator<Item = Extremes>) -> Option<Extremes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::units::Nanos;
 
     fn machine(ran: &[u64], waited: u64) -> HostCounts {
         let vcpu = |ran: &u64| ThreadTimes { ran: Nanos(*ran), waited: Nanos(waited), slices: 1 };

@@ -166,7 +166,9 @@ fn fairness_compares_vcpus() {
     for (workload, workers) in [("mmap", 16), ("messaging", 20), ("another", 4)] {
         assert_eq!(fairness(linux, workload, workers, workers as usize), None, "{workload}");
     }
-    for workload in ["lock", "open-read-close", "allocate", "spawn", "futex", "eventfd"] {
+    for workload in
+        ["lock", "open-read-close", "allocate", "spawn", "futex", "eventfd", "shootdown"]
+    {
         assert!(fairness(linux, workload, 16, 16).is_some(), "{workload}");
     }
     assert_eq!(fairness(linux, "futex", 16, 4), None, "a store is data");

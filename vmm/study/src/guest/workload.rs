@@ -14,6 +14,7 @@ pub enum GuestWorkload {
     Spawn,
     Futex,
     Eventfd,
+    Shootdown,
     /// `clients` is None for one client per vCPU. One unit of `scale` is 100 000 rows.
     Pgbench {
         clients: Option<u32>,
@@ -28,7 +29,7 @@ const MAX_SCALE: u32 = 10_000;
 
 impl GuestWorkload {
     /// All workloads, with their default sizes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Lock,
         Self::Mmap,
         Self::OpenReadClose,
@@ -37,6 +38,7 @@ impl GuestWorkload {
         Self::Spawn,
         Self::Futex,
         Self::Eventfd,
+        Self::Shootdown,
         Self::Pgbench { clients: None, scale: 1 },
     ];
 
@@ -55,6 +57,7 @@ impl GuestWorkload {
             }
             Self::Futex => "A thread per vCPU takes and releases one user-space mutex",
             Self::Eventfd => "A thread per vCPU adds to one eventfd, under its spinlock",
+            Self::Shootdown => "A thread per vCPU changes touched pages: TLB shootdowns",
             Self::Pgbench { .. } => {
                 "A client per vCPU selects rows from PostgreSQL (pvticket setup guest-disk)"
             }
@@ -72,6 +75,7 @@ impl GuestWorkload {
             Self::Spawn => "spawn",
             Self::Futex => "futex",
             Self::Eventfd => "eventfd",
+            Self::Shootdown => "shootdown",
             Self::Pgbench { .. } => "pgbench",
         }
     }
@@ -85,7 +89,8 @@ impl GuestWorkload {
             | Self::Allocate
             | Self::Spawn
             | Self::Futex
-            | Self::Eventfd => true,
+            | Self::Eventfd
+            | Self::Shootdown => true,
             Self::Mmap | Self::Messaging | Self::Pgbench { .. } => false,
         }
     }

@@ -224,6 +224,9 @@ pub struct Figures {
     /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_steal_ns: Option<u64>,
+    /// The longest operation of a guest's workload, around the window, too; None if the workload does not time them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_ns: Option<u64>,
     /// Figures of the schedule; None under the host's scheduler unless it was observed.
     pub schedule: Option<ScheduleFigures>,
     /// The reason why the host's scheduler was not observed, although it was to be.
@@ -302,6 +305,7 @@ impl Figures {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
         self.long_waits = sum(self.long_waits, other.long_waits);
         self.guest_steal_ns = sum(self.guest_steal_ns, other.guest_steal_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
         self.halts = self.halts.saturating_add(other.halts);
         self.kicks = self.kicks.saturating_add(other.kicks);
         self.violations = self.violations.saturating_add(other.violations);

@@ -149,6 +149,7 @@ const FIGURES: &[Column] = &[
     count("disorder", |row| Some(row.figures()?.disorder)),
     count("open_waits", |row| Some(row.figures()?.open_waits)),
     count("guest_steal_ns", |row| row.figures()?.guest_steal_ns),
+    count("longest_ns", |row| row.figures()?.longest_ns),
     number("timeline_entries", |row| Some(row.figures()?.timeline?.entries)),
     count("timeline_lost", |row| Some(row.figures()?.timeline?.lost)),
 ];

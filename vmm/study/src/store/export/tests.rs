@@ -53,6 +53,7 @@ fn full() -> Figures {
         faults: Some(Default::default()),
         work: Some(Default::default()),
         guest_steal_ns: Some(0),
+        longest_ns: Some(0),
         host: vec![machine(), machine()],
         ..Figures::default()
     };
