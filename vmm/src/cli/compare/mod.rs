@@ -1,6 +1,7 @@
 //! `pvticket compare`: compares native and PV ticketlocks, or any other locks, under overcommit. The options
 //! become a spec for the engine of `run`.
 
+mod keys;
 pub(super) mod options;
 mod workload;
 
@@ -26,6 +27,7 @@ use experiment::{
     run::RunOptions,
     worker_pool::KernelFiles,
 };
+use keys::KeyOptions;
 use report::{
     document::Document,
     words::text::{self, Form},
@@ -156,6 +158,9 @@ struct ComparisonArgs {
 
     #[arg(long, value_name = "KEY=VALUES", value_parser = KeyValues::parse_spec, help = set_help())]
     set: Vec<KeyValues>,
+
+    #[command(flatten)]
+    keys: KeyOptions,
 }
 
 /// Lists all policies in the help of `--policy`, to which other commands refer.
@@ -171,8 +176,8 @@ fn list_policies(option: Arg) -> Arg {
 /// The help of `--set`.
 fn set_help() -> String {
     format!(
-        "Set another spec key, e.g. critical=400, drivers=user,bpf or ple=on; may be repeated, also for more values \
-         of a key (required for values with a comma). Keys (see vmm/specs/README.md): {}",
+        "Set another spec key, e.g. critical=400 or ple=on,off; may be repeated, also for more values of a key (required \
+         for values with a comma). Also as an option: --ple on,off. Keys (see vmm/specs/README.md): {}",
         KeyValues::keys().join(", ")
     )
 }

@@ -81,7 +81,8 @@ impl ComparisonArgs {
             .set("vcpus", "--vcpus", &self.vcpus)
             .set("locks", "--locks", self.locks.iter().copied().map(Systems::name))
             .set("backends", "--pv-backends", &self.pv_backends);
-        spec.assign(&self.set).map_err(|error| Usage(error.fault.to_string()))?;
+        spec.assign(&[self.set.as_slice(), &self.keys.0].concat())
+            .map_err(|error| Usage(error.fault.to_string()))?;
         if !spec.has("warm-up") {
             spec.set("warm-up", "warm-up", [warm_up.as_secs_f64()]);
         }

@@ -125,7 +125,7 @@ fn simulations_use_the_machines_cpus() {
 
 #[test]
 fn values_of_a_set_key_are_compared() {
-    let words = "--vcpus 2 --locks pv-ticket --policy rr --set handoffs=none,far:2 --set faults=none \
+    let words = "--vcpus 2 --locks pv-ticket --policy rr --handoffs none,far:2 --set faults=none \
                  --set faults=kick-dup:0.1,spurious:0.1";
     let points = parse(words).unwrap().points;
     let values = |point: &study::point::Point| {
@@ -141,9 +141,10 @@ fn values_of_a_set_key_are_compared() {
 fn errors_name_the_set_key() {
     let error = |words: &str| parse(words).unwrap_err().0;
     assert!(error("--vcpus 2 --set ple=0").starts_with("--set ple: '0'"));
-    let refused = "--set ple=on with --guest payload: only a simulated host supports it";
+    let refused = "--set ple=on with --guest payload: Intel's CPUs have them in ring 0 only";
     assert!(error("--vcpus 2 --set ple=on").starts_with(refused));
     assert_eq!(error("--set vcpus=2"), "--set vcpus: it has a separate option, --vcpus");
+    assert_eq!(error("--vcpus 2 --ple 0"), error("--vcpus 2 --set ple=0"));
     let twice = "--set warm-up=0 --set warm-up=1";
     assert_eq!(error(twice), "--set warm-up: it has one value");
 }
@@ -155,7 +156,9 @@ fn resume_rejects_new_options() {
         Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
     };
     assert!(parses("--resume d --json f --trace t --kernel k"));
-    for words in ["--vcpus 2", "--runs 3", "--policy rr", "--set faults=kick-dup:0.1", "--dir e"] {
+    for words in
+        ["--vcpus 2", "--runs 3", "--policy rr", "--set faults=kick-dup:0.1", "--ple on", "--dir e"]
+    {
         assert!(!parses(&format!("--resume d {words}")), "{words}");
     }
 }

@@ -60,7 +60,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("exclude = 1", 1, "tables: [[exclude]]"),
     ("facets = \"vcpus\"\nx = \"moon\"", 2, "unknown axis"),
     ("machines = \"m\"", 1, "only the guest sim is simulated"),
-    ("ple = \"on\"", 1, "set the guest to sim"),
+    ("ple = \"on\"", 1, "set the guest to linux"),
     ("halt-poll = \"on\"", 1, "set the guest to sim"),
     ("noise = \"50us+950us\"", 1, "set the guest to sim"),
     ("policies = \"host-cfs:6us,750ns,1us\"", 1, "a model of the host's scheduler"),
