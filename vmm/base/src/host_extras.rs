@@ -1,5 +1,5 @@
-//! Options of a simulated host in addition to its schedule, in the syntax of specs. `vmm/sim`
-//! implements them; a real host does not support them.
+//! Options of a host in addition to its schedule, in the syntax of specs. `vmm/sim` implements them; a real host has
+//! pause-loop exits only.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use crate::units::{Nanos, UnitError};
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum HostExtraError {
     /// Invalid window of pause-loop exits.
-    #[error("'{0}' is not a window: write on, or a number of cycles from 1")]
+    #[error("'{0}' is not a window: write on, off, or a number of cycles from 1")]
     Window(String),
     /// Invalid background noise.
     #[error("'{0}' is not a noise setting: write BUSY+IDLE, two times, for example 50us+950us")]
@@ -23,14 +23,17 @@ pub enum HostExtraError {
 
 /// The word for the default setting.
 const DEFAULT: &str = "on";
+const OFF: &str = "off";
 
-/// Pause-loop exiting: `on`, or a window in cycles of the simulated host.
+/// Pause-loop exiting: `on`, `off`, or a window: cycles, on AMD the number of PAUSEs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PleWindow(pub u32);
 
 impl PleWindow {
     /// KVM's default (`KVM_DEFAULT_PLE_WINDOW` of `arch/x86/kvm/x86.h` in Linux 6.1).
     pub const DEFAULT: Self = Self(4_096);
+    /// No exits.
+    pub const OFF: Self = Self(0);
 }
 
 impl FromStr for PleWindow {
@@ -39,6 +42,7 @@ impl FromStr for PleWindow {
     fn from_str(text: &str) -> Result<Self, HostExtraError> {
         match text.parse() {
             _ if text == DEFAULT => Ok(Self::DEFAULT),
+            _ if text == OFF => Ok(Self::OFF),
             Ok(cycles) if cycles > 0 => Ok(Self(cycles)),
             _ => Err(HostExtraError::Window(text.into())),
         }
@@ -49,6 +53,7 @@ impl fmt::Display for PleWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::DEFAULT => f.write_str(DEFAULT),
+            Self::OFF => f.write_str(OFF),
             Self(cycles) => write!(f, "{cycles}"),
         }
     }
@@ -111,7 +116,8 @@ mod tests {
     #[test]
     fn options_round_trip() {
         let text = |word: &str| word.parse::<PleWindow>().map(|window| window.to_string());
-        assert_eq!([text("on"), text("4096"), text("1")].map(Result::unwrap), ["on", "on", "1"]);
+        let windows = ["on", "4096", "off", "1"].map(|word| text(word).unwrap());
+        assert_eq!(windows, ["on", "on", "off", "1"]);
         let text = |word: &str| word.parse::<HaltPollLimit>().map(|limit| limit.to_string());
         assert_eq!(
             [text("on"), text("0.2ms"), text("1ms")].map(Result::unwrap),
@@ -124,7 +130,7 @@ mod tests {
 
     #[test]
     fn rejects_invalid_options() {
-        for text in ["0", "-1", "4096us", "", "off"] {
+        for text in ["0", "-1", "4096us", ""] {
             assert!(
                 text.parse::<PleWindow>().unwrap_err().to_string().contains("cycles"),
                 "{text}"

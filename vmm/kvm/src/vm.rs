@@ -3,12 +3,12 @@
 use std::{io::ErrorKind, path::Path};
 
 use kvm_bindings::{
-    KVM_CAP_X86_USER_SPACE_MSR, KVM_IRQ_ROUTING_IRQCHIP, KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC,
-    KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, KVM_MAX_CPUID_ENTRIES,
-    KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY, KvmIrqRouting, kvm_cpuid_entry2,
-    kvm_enable_cap, kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1,
-    kvm_irq_routing_irqchip, kvm_irq_routing_msi, kvm_irqchip, kvm_msi, kvm_pit_config,
-    kvm_userspace_memory_region,
+    KVM_CAP_X86_DISABLE_EXITS, KVM_CAP_X86_USER_SPACE_MSR, KVM_IRQ_ROUTING_IRQCHIP,
+    KVM_IRQ_ROUTING_MSI, KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE,
+    KVM_MAX_CPUID_ENTRIES, KVM_MSR_EXIT_REASON_FILTER, KVM_PIT_SPEAKER_DUMMY,
+    KVM_X86_DISABLE_EXITS_PAUSE, KvmIrqRouting, kvm_cpuid_entry2, kvm_enable_cap,
+    kvm_irq_routing_entry, kvm_irq_routing_entry__bindgen_ty_1, kvm_irq_routing_irqchip,
+    kvm_irq_routing_msi, kvm_irqchip, kvm_msi, kvm_pit_config, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{
     Cap, IoEventAddress, Kvm, MsrFilterDefaultAction, MsrFilterRange, MsrFilterRangeFlags, VmFd,
@@ -125,12 +125,7 @@ impl KvmVm {
     /// Makes guest accesses to the steal-time MSR exit, as [`Exit::StealTimeWrite`](crate::Exit) and
     /// [`Exit::StealTimeRead`](crate::Exit). KVM then counts no steal time.
     pub fn intercept_steal_time(&self) -> Result<(), KvmError> {
-        let cap = kvm_enable_cap {
-            cap: KVM_CAP_X86_USER_SPACE_MSR,
-            args: [KVM_MSR_EXIT_REASON_FILTER.into(), 0, 0, 0],
-            ..Default::default()
-        };
-        self.fd.enable_cap(&cap).map_err(ioctl("KVM_ENABLE_CAP"))?;
+        self.enable(KVM_CAP_X86_USER_SPACE_MSR, KVM_MSR_EXIT_REASON_FILTER)?;
         let range = MsrFilterRange {
             flags: MsrFilterRangeFlags::READ | MsrFilterRangeFlags::WRITE,
             base: MSR_STEAL_TIME,
@@ -139,6 +134,17 @@ impl KvmVm {
         };
         let result = self.fd.set_msr_filter(MsrFilterDefaultAction::ALLOW, &[range]);
         result.map_err(ioctl("KVM_X86_SET_MSR_FILTER"))
+    }
+
+    /// Disables pause-loop exits of the vCPUs that are created later.
+    pub fn disable_pause_exits(&self) -> Result<(), KvmError> {
+        self.enable(KVM_CAP_X86_DISABLE_EXITS, KVM_X86_DISABLE_EXITS_PAUSE)
+    }
+
+    fn enable(&self, cap: u32, argument: u32) -> Result<(), KvmError> {
+        let args = [argument.into(), 0, 0, 0];
+        let cap = kvm_enable_cap { cap, args, ..Default::default() };
+        self.fd.enable_cap(&cap).map_err(ioctl("KVM_ENABLE_CAP"))
     }
 
     /// Creates a vCPU with its registers at their reset values. Only one thread may run it.

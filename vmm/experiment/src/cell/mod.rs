@@ -17,6 +17,7 @@ use super::{Interrupt, host::cgroups::ThreadFiles};
 use base::{
     backend::PvBackend,
     host_counts::ThreadTimes,
+    host_extras::PleWindow,
     plural::count,
     units::{ByteSize, CpuList, Nanos, VcpuCount},
 };
@@ -253,7 +254,7 @@ impl RunSpec<'_> {
 
     /// Describes the point's first machine, with this guest. `is_ours` is as in [`Purpose::Cell`].
     pub(super) fn machine(&self, guest: GuestSpec, memory: ByteSize, is_ours: bool) -> MachineSpec {
-        let Point { vcpus, backend, steal_time, fault, .. } = self.point;
+        let Point { vcpus, backend, steal_time, fault, ple, .. } = self.point;
         // The schedule is ours or observed.
         let is_accounted = !matches!(self.schedule, Schedule::Host);
         let is_disturbed = is_accounted || fault.is_some();
@@ -261,6 +262,7 @@ impl RunSpec<'_> {
         MachineSpec {
             pv: *backend,
             steal: *steal_time,
+            pause_exits: ple.map(|window| window != PleWindow::OFF),
             // A schedule of ours places the threads itself.
             affinity: self.point.policy.is_host().then(|| self.cpus.clone()),
             monitoring: LockMonitoring::for_machine(purpose, *backend, is_disturbed),

@@ -126,6 +126,14 @@ impl KvmFacts {
 }
 
 impl KvmFacts {
+    /// Returns the module, the parameter and the window of pause-loop exits: cycles on Intel, PAUSEs on AMD.
+    pub fn pause_window(&self) -> Option<(&str, &'static str, u64)> {
+        let mut parameters = ["ple_window", "pause_filter_count"].into_iter();
+        let (name, window) =
+            parameters.find_map(|name| Some((name, *self.pause_loop.get(name)?)))?;
+        Some((self.module.as_deref()?, name, window))
+    }
+
     /// Whether the module's parameters are known.
     pub fn has_vendor(&self) -> bool {
         VENDORS.iter().any(|vendor| Some(vendor.module) == self.module.as_deref())

@@ -2,13 +2,16 @@
 //! store exists: drivers of a schedule, and control groups.
 
 pub mod driver;
+mod pause_loop;
 pub mod steal_time;
 
 use crate::{
     Usage,
+    doctor::{files::HostFiles, virtualization::KvmFacts},
     host::cgroups::{CgroupTree, VmGroups},
 };
 use base::chain::chain;
+use kvm::KvmKind;
 use study::point::{HostKernel, HostKind, Point};
 
 /// Prepares this host for its points, and refuses needs that a host does not meet. A worker prepares the
@@ -19,7 +22,12 @@ pub(crate) fn begin(
     jobs: u32,
 ) -> Result<Option<CgroupTree>, Usage> {
     let on = |host| points.iter().filter(move |point| point.host == host);
-    on(HostKind::Emulated).try_for_each(|point| driver::check_emulated(point.driver, kernel))?;
+    on(HostKind::Emulated).try_for_each(|point| {
+        driver::check_emulated(point.driver, kernel)?;
+        pause_loop::check_emulated(point.ple, kernel)
+    })?;
+    let named = on(HostKind::Direct).filter_map(|point| point.ple);
+    pause_loop::check_here(named, || KvmFacts::read(&HostFiles::host(), KvmKind::detect()))?;
     if let Some(point) = on(HostKind::Direct).find(|point| !point.driver.is_user()) {
         let need = format!("driver {}", point.driver);
         check_jobs(jobs, &need, "a host has one BPF scheduler at a time")?;

@@ -85,6 +85,10 @@ impl<'a> Vm<'a> {
         if spec.steal == StealSource::Schedule {
             vm.intercept_steal_time()?;
         }
+        // QEMU's CPU exits at each PAUSE.
+        if !spec.pause_exits.unwrap_or(!is_emulated()) {
+            vm.disable_pause_exits()?;
+        }
         let supported = vm.supported_cpuid()?;
         let cpuid_spec = CpuidSpec {
             vcpus: spec.vcpus,

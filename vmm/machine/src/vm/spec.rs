@@ -47,6 +47,8 @@ pub struct MachineSpec {
     pub kvm_kick: bool,
     /// The writer of a Linux guest's steal time.
     pub steal: StealSource,
+    /// Whether loops of PAUSEs may exit (PLE). None for KVM's setting, in the emulated host for no exits.
+    pub pause_exits: Option<bool>,
     /// Host CPUs that the vCPU threads may use; None leaves their affinity unchanged.
     pub affinity: Option<CpuList>,
     /// Whether to pin each vCPU thread to one CPU of `affinity`: thread n to the nth, wrapping around.
@@ -80,6 +82,7 @@ impl MachineSpec {
             pv: PvBackend::Off,
             kvm_kick: true,
             steal: StealSource::Kvm,
+            pause_exits: None,
             affinity: None,
             pinned: false,
             cgroups: Vec::new(),

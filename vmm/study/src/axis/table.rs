@@ -197,11 +197,13 @@ axes! {
         columns: &[text("fault", |row| row.cell.point.fault.map(|fault| fault.to_string()))],
         ..Entry::new("faults", "fault", |point| or_none(point.fault.as_ref()))
     };
-    /// Pause-loop exits of the simulated host.
-    Ple(ple) = |from, _, _| from.unless("ple", OFF)?; Entry {
-        default: Defaults::OFF,
+    /// Pause-loop exits.
+    Ple(ple) = |from, _, point| from.ple(point)?; Entry {
         columns: &[text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string()))],
-        ..Entry::new("ple", "pause-loop exits", |point| or_off(point.ple))
+        ..Entry::new("ple", "pause-loop exits", |point| match point.ple {
+            None if point.guest != GuestKind::Sim => "KVM's setting".into(),
+            ple => or_off(ple),
+        })
     };
     /// Halt polling of the simulated host.
     HaltPoll(halt_poll) = |from, _, _| from.unless("halt-poll", OFF)?; Entry {

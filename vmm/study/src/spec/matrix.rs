@@ -29,6 +29,7 @@ use base::{
     backend::PvBackend,
     guest_kernel::GuestKernel,
     handoff::{HandoffSpec, NO_GUEST_KERNEL},
+    host_extras::PleWindow,
     steal_source::StealSource,
     units::VcpuCount,
 };
@@ -318,6 +319,15 @@ impl<'a> Combination<'a> {
             "off" => Ok(!point.policy.is_host()),
             _ => Err(value.invalid("must be on or off")),
         }
+    }
+
+    /// Returns this point's pause-loop exits: None for a simulation without them, and for KVM's own setting.
+    pub(crate) fn ple(&self, point: &Point) -> Result<Option<PleWindow>, SpecError> {
+        if !self.is_written("ple") {
+            return Ok(None);
+        }
+        let window = self.parse("ple")?;
+        Ok(Some(window).filter(|it| point.guest != GuestKind::Sim || *it != PleWindow::OFF))
     }
 
     /// Returns the writer of this point's steal time. Without a schedule of this program it is KVM.

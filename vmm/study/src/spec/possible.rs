@@ -105,7 +105,9 @@ impl Combination<'_> {
                 ("policies", "it is a model of the host's scheduler; host is the scheduler itself")
             }
             () if !point.machine.is_empty() => ("machines", "only the guest sim is simulated"),
-            () if point.ple.is_some() => ("ple", SIM_ONLY),
+            () if point.ple.is_some() && !point.needs_ring_0() => {
+                ("ple", "Intel's CPUs have them in ring 0 only; set the guest to linux")
+            }
             () if point.halt_poll.is_some() => ("halt-poll", SIM_ONLY),
             () if point.noise.is_some() => ("noise", SIM_ONLY),
             () if !point.policy.is_host() && point.slice < SHORTEST_SLICE => {

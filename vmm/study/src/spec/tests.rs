@@ -310,3 +310,19 @@ fn points_round_trip() {
         assert_eq!(serde_json::from_str::<Point>(&json).unwrap(), point, "{json}");
     }
 }
+
+/// Guests x the key `ple`: None is a simulation without pause-loop exits, or KVM's own setting.
+#[test]
+fn measured_guests_have_kvms_pause_loop_exits_unless_named() {
+    let windows = |ple: &str, guest: &str| {
+        let points = parse(&format!("{guest}\n{ple}vcpus = 2\nlocks = \"ticket\"")).unwrap().points;
+        points.iter().map(|point| point.ple.map(|ple| ple.to_string())).collect::<Vec<_>>()
+    };
+    let [off, on] = ["off", "on"].map(|ple| Some(ple.to_owned()));
+    let linux = "guests = \"linux\"";
+    let sim = "guests = \"sim\"\nmachines = \"haswell-ex-32\"";
+    assert_eq!(windows("", linux), [None]);
+    assert_eq!(windows("ple = [\"on\", \"off\"]\n", linux), [on.clone(), off]);
+    assert_eq!(windows("", sim), [None]);
+    assert_eq!(windows("ple = [\"on\", \"off\"]\n", sim), [on, None]);
+}
