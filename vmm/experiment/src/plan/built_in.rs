@@ -5,7 +5,7 @@ use study::point::GuestKind;
 
 /// Name and text of each spec. `NAME-sim` is the form for the guest `sim`, `NAME-linux` for `linux`; the
 /// suffix `-quick` marks a short form.
-pub const BUILT_IN: [(&str, &str); 14] = [
+pub const BUILT_IN: [(&str, &str); 16] = [
     ("collapse", include_str!("../../../specs/collapse.toml")),
     ("preemption", include_str!("../../../specs/preemption.toml")),
     ("seeds", include_str!("../../../specs/seeds.toml")),
@@ -18,6 +18,8 @@ pub const BUILT_IN: [(&str, &str); 14] = [
     ("league-sim-quick", include_str!("../../../specs/league-sim-quick.toml")),
     ("league-costs", include_str!("../../../specs/league-costs.toml")),
     ("league-linux", include_str!("../../../specs/league-linux.toml")),
+    ("yields", include_str!("../../../specs/yields.toml")),
+    ("yields-quick", include_str!("../../../specs/yields-quick.toml")),
     ("pgbench", include_str!("../../../specs/pgbench.toml")),
     ("pgbench-quick", include_str!("../../../specs/pgbench-quick.toml")),
 ];
