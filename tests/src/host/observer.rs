@@ -17,6 +17,7 @@ pub mod emulated {
     tests![
         three_accounts_agree_on_the_preempted_holders,
         kernel_6_1_observes_linux_guests_unless_it_may_not,
+        each_directed_yield_has_an_outcome,
     ];
 }
 
@@ -115,5 +116,24 @@ fn kernel_6_1_observes_linux_guests_unless_it_may_not() -> anyhow::Result<()> {
     let reason = "The host's scheduler was not observed: this host needs: root, or CAP_BPF and";
     let (before, after) = text.split_once(" LHP/s ").with_context(|| text.clone())?;
     ensure!(before.contains(reason) && !after.contains(reason), "{text}");
+    Ok(())
+}
+
+/// A kick by KVM's hypercall is followed by a yield to the kicked vCPU.
+fn each_directed_yield_has_an_outcome() -> anyhow::Result<()> {
+    let words = "compare --guest payload --host emulated --vcpus 4 --slots 2 --locks pv-ticket --pv-backends kvm \
+                 --policy host --runs 1 --seconds 1";
+    let compared = Compared::new(pvticket(words.split_whitespace()).limit(400))?;
+    let run = compared.run()?;
+    let sum = |names: &[&str]| -> anyhow::Result<u64> {
+        names.iter().map(|name| measured(&run, &format!("directed/{name}"))).sum()
+    };
+    let kicks = sum(&["kicks"])?;
+    ensure!(kicks > 0 && sum(&["spins", "calls"])? == 0, "{run}");
+    let asked = sum(&["holder", "next", "queued", "bystander", "unknown"])?;
+    let outcomes = sum(&["honoured", "late", "bounced", "refused"])?;
+    ensure!([asked, outcomes] == [kicks; 2], "{kicks}, {asked}, {outcomes}: {run}");
+    let text = compared.ran.words()?;
+    ensure!(text.contains("/s; after: kick 100 %; asked of: "), "{text}");
     Ok(())
 }

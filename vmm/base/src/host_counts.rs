@@ -150,6 +150,17 @@ impl HostCounts {
     }
 }
 
+/// Reason for a directed yield: KVM asks the host's scheduler to run another vCPU in place of this vCPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YieldCause {
+    /// The vCPU spun: a pause-loop exit.
+    Spin,
+    /// The vCPU kicked the asked vCPU (`KVM_HC_KICK_CPU`).
+    Kick,
+    /// The vCPU has sent an IPI to the asked vCPU, which it believes to be preempted (`KVM_HC_SCHED_YIELD`).
+    Call,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

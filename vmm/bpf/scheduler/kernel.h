@@ -75,7 +75,12 @@ struct sched_ext_entity {
 	u64 dsq_vtime;
 } KERNEL_TYPE;
 
+struct thread_info {
+	u32 cpu;
+} KERNEL_TYPE;
+
 struct task_struct {
+	struct thread_info thread_info;
 	struct sched_ext_entity scx;
 	const struct cpumask *cpus_ptr;
 	s32 pid;
@@ -83,6 +88,10 @@ struct task_struct {
 
 /* The state of a task that has ended (include/linux/sched.h). */
 #define TASK_DEAD 0x80
+
+/* Hypercalls after which KVM yields to another vCPU (include/uapi/linux/kvm_para.h). */
+#define KVM_HC_KICK_CPU 5
+#define KVM_HC_SCHED_YIELD 11
 
 /* Must be an enum as in the kernel, or CO-RE finds no field of this type. */
 enum scx_exit_kind {

@@ -64,15 +64,99 @@ int start(u64 *context)
 	u32 cpu = bpf_get_smp_processor_id();
 	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
 	u64 now = bpf_ktime_get_ns();
+	struct record record = {};
 	struct vcpu vcpu;
 
-	if (!on || !find_thread((void *)context[2], &vcpu))
+	if (!on)
+		return 0;
+	on->switches++;
+	if (!find_thread((void *)context[2], &vcpu))
 		return 0;
 	vcpu.state->began_ns = now;
-	record_event(&vcpu, RECORD_BEGAN, now, 0);
+	record.began_ns = now;
+	record.switches = on->switches;
+	record_header(&vcpu, &record, RECORD_BEGAN, now);
+	output(&record);
 	if (vcpu.state->preempted_in_lock)
 		record_siblings(&vcpu, now);
 	on->seat = vcpu.seat;
 	on->runs = 1;
+	return 0;
+}
+
+/*
+ * The programs below observe KVM's requests to the host's scheduler to run another vCPU in place of the caller. Each
+ * request is a call of yield_to(), which has no other callers.
+ */
+
+INLINE bool find_current(struct vcpu *found)
+{
+	return find_thread(bpf_get_current_task_btf(), found);
+}
+
+INLINE int set_cause(enum yield_cause cause)
+{
+	struct vcpu vcpu;
+
+	if (find_current(&vcpu))
+		vcpu.state->cause = cause;
+	return 0;
+}
+
+SEC("fentry/kvm_vcpu_on_spin")
+int spin(u64 *context)
+{
+	return set_cause(CAUSE_SPIN);
+}
+
+/* Argument: the number of the hypercall. */
+SEC("raw_tp/kvm_hypercall")
+int hypercall(u64 *context)
+{
+	if (context[0] == KVM_HC_KICK_CPU)
+		return set_cause(CAUSE_KICK);
+	return context[0] == KVM_HC_SCHED_YIELD ? set_cause(CAUSE_CALL) : 0;
+}
+
+/* Arguments: the task to run, whether to preempt. */
+SEC("fentry/yield_to")
+int ask(u64 *context)
+{
+	struct task_struct *p = (void *)context[0];
+	u32 cpu = p->thread_info.cpu;
+	struct on_cpu *on = bpf_map_lookup_elem(&cpus, &cpu);
+	u64 now = bpf_ktime_get_ns();
+	struct record record = {};
+	struct vcpu vcpu, asked;
+
+	if (!on || !find_current(&vcpu) || !find_thread(p, &asked))
+		return 0;
+	vcpu.state->asked_ns = now;
+	record_header(&vcpu, &record, RECORD_ASKED, now);
+	record.end = vcpu.state->cause;
+	record.asked = asked.seat.vcpu;
+	record.cpu = cpu;
+	record.switches = on->switches;
+	record_locks_and_claims(&asked, &record);
+	output(&record);
+	return 0;
+}
+
+/* Arguments: as above, the result. */
+SEC("fexit/yield_to")
+int answer(u64 *context)
+{
+	bool granted = (int)context[2] > 0;
+	struct record record = { .asked = granted };
+	struct vcpu vcpu;
+
+	if (!find_current(&vcpu) || !vcpu.state->asked_ns)
+		return 0;
+	/* Otherwise it was switched out and in, and both are recorded. */
+	if (!granted || vcpu.state->began_ns < vcpu.state->asked_ns) {
+		record_header(&vcpu, &record, RECORD_ANSWERED, bpf_ktime_get_ns());
+		output(&record);
+	}
+	vcpu.state->asked_ns = 0;
 	return 0;
 }

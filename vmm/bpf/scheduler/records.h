@@ -89,6 +89,13 @@ INLINE void record_locks(const struct vcpu *vcpu, struct record *record)
 		record->known |= KNOWN_WAIT | KNOWN_GATE;
 }
 
+INLINE void record_locks_and_claims(const struct vcpu *vcpu, struct record *record)
+{
+	record_locks(vcpu, record);
+	if (!record->held && IS(record->wait, ENTERING) && (record->known & KNOWN_WAIT))
+		find_claims(vcpu, record);
+}
+
 INLINE void record_header(const struct vcpu *vcpu, struct record *record, u32 kind, u64 now)
 {
 	record->at_ns = now;
@@ -108,12 +115,16 @@ INLINE void record_end(const struct vcpu *vcpu, u64 now)
 	};
 
 	record_header(vcpu, &record, RECORD_ENDED, now);
-	record_locks(vcpu, &record);
-	if (!record.held && IS(record.wait, ENTERING) && (record.known & KNOWN_WAIT))
-		find_claims(vcpu, &record);
+	record_locks_and_claims(vcpu, &record);
 	__sync_fetch_and_add(&memory.counters.slices, 1);
 	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
 		__sync_fetch_and_add(&memory.counters.lost, 1);
+}
+
+INLINE void output(struct record *record)
+{
+	if (bpf_ringbuf_output(&records, record, sizeof(*record), 0))
+		__sync_fetch_and_add(&memory.counters.lost_others, 1);
 }
 
 INLINE void record_event(const struct vcpu *vcpu, u32 kind, u64 now, bool has_locks)
@@ -123,8 +134,7 @@ INLINE void record_event(const struct vcpu *vcpu, u32 kind, u64 now, bool has_lo
 	record_header(vcpu, &record, kind, now);
 	if (has_locks)
 		record_locks(vcpu, &record);
-	if (bpf_ringbuf_output(&records, &record, sizeof(record), 0))
-		__sync_fetch_and_add(&memory.counters.lost_others, 1);
+	output(&record);
 }
 
 /* The machine of a vCPU that gets a slot again, and the time. */

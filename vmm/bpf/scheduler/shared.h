@@ -100,6 +100,23 @@ enum record_kind {
 	RECORD_ENDED = 1,
 	/* A running vCPU, at the time a vCPU that was preempted in a lock gets a slot again. */
 	RECORD_SAMPLED = 2,
+	/*
+	 * KVM requests that a vCPU's thread yields to another vCPU (`asked`). The cpu and its switches are the other
+	 * vCPU's, as are the locks.
+	 */
+	RECORD_ASKED = 3,
+	/* The vCPU runs on after such a request, without a switch in between if it was granted. */
+	RECORD_ANSWERED = 4,
+};
+
+/* Reason for a request to yield, as the end of RECORD_ASKED. */
+enum yield_cause {
+	CAUSE_UNKNOWN = 0,
+	/* A pause-loop exit. */
+	CAUSE_SPIN = 1,
+	/* The hypercalls KVM_HC_KICK_CPU and KVM_HC_SCHED_YIELD. */
+	CAUSE_KICK = 2,
+	CAUSE_CALL = 3,
 };
 
 /* Reason for the end of a time slice. */
@@ -144,6 +161,10 @@ struct record {
 	/* The guest's half of the vCPU's line. */
 	u32 held;
 	u32 wait;
+	/* RECORD_ASKED: the asked vCPU. RECORD_ANSWERED: whether the request was granted. */
+	u32 asked;
+	/* Observer: switches of this CPU so far. */
+	u32 switches;
 	u64 wait_lock;
 	u64 wait_since;
 	u64 held_lock[NAMED];

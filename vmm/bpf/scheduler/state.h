@@ -91,7 +91,10 @@ struct state {
 	u8 slot;
 	/* Counted in its machine's critical_off. */
 	u8 is_counted;
-	u8 unused;
+	/* The yield_cause of what its thread does in KVM, or did last. */
+	u8 cause;
+	/* Time of its request to yield to another vCPU, which has no answer yet; 0: none. */
+	u64 asked_ns;
 	/* deferred: one more than the CPU kept for it while it is halted; 0: none. */
 	u64 kept;
 };
@@ -108,7 +111,8 @@ struct on_cpu {
 	u32 is_armed;
 	u32 runs;
 	struct seat seat;
-	u32 unused;
+	/* Observer: switches of the CPU so far. */
+	u32 switches;
 };
 
 /* The timer of the vCPU that is held off. A slot may be idle when it expires. */

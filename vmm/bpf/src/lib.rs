@@ -6,6 +6,7 @@
 //! with this process, and its threads then continue under the kernel's own scheduler.
 
 mod class;
+mod messages;
 mod record;
 mod settings;
 mod shared;
@@ -19,18 +20,19 @@ pub use shared::MAX_MACHINES;
 
 use std::{
     ffi::OsStr,
-    fmt, io, mem,
+    fmt, io,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use base::chain::chain;
 use hypercalls::MAX_VCPUS;
 use libbpf_rs::{
-    Error, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLevel,
-    RingBuffer, RingBufferBuilder,
+    Error, Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenMapMut, OpenObject, RingBuffer,
+    RingBufferBuilder,
 };
 use rustix::thread::gettid;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -43,6 +45,9 @@ const OBSERVER: &[u8] = include_bytes!("../scheduler/observer.bpf.o");
 
 /// Bytes of a machine's telemetry lines and the page of words after them; also the offset between machines.
 pub const PAGES: u64 = hypercalls::telemetry::MEMORY;
+
+/// Number of records that fit into the ring buffer (4 MiB, `scheduler/state.h`).
+pub const MAX_RECORDS: usize = (1 << 22) / size_of::<RawRecord>();
 
 /// A ring buffer cannot be smaller than a page.
 const MIN_RING: u32 = 4096;
@@ -118,12 +123,14 @@ pub struct Scheduler {
     only_observes: bool,
     /// Whether threads enrol by their IDs.
     by_tid: bool,
+    /// The reason why the observer does not see directed yields.
+    no_yields: Option<String>,
 }
 
 /// The ring buffer and the records it has delivered.
 struct Ring {
     buffer: RingBuffer<'static>,
-    records: mpsc::Receiver<RawRecord>,
+    records: Arc<Mutex<Vec<RawRecord>>>,
 }
 
 impl fmt::Debug for Scheduler {
@@ -136,6 +143,17 @@ impl Scheduler {
     /// Loads and attaches the scheduler. The host can have one such scheduler at a time, and any number under
     /// [`KernelPolicy::Host`].
     pub fn start(settings: &Settings) -> Result<Self, BpfError> {
+        match Self::load(settings, true) {
+            // This kernel may lack a function of KVM.
+            Err(error) if settings.policy == KernelPolicy::Host => {
+                Ok(Self { no_yields: Some(chain(&error)), ..Self::load(settings, false)? })
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// `with_yields` includes the observer's programs for directed yields.
+    fn load(settings: &Settings, with_yields: bool) -> Result<Self, BpfError> {
         let only_observes = settings.policy == KernelPolicy::Host;
         let mut program = open(if only_observes { OBSERVER } else { SCHEDULER })?;
         check_sizes(&program)?;
@@ -144,20 +162,32 @@ impl Scheduler {
             return Err(BpfError::Namespace);
         }
         apply(settings, by_tid, &mut program)?;
+        let is_needed = |section: &OsStr| with_yields || section == "tp_btf/sched_switch";
+        for mut part in program.progs_mut().filter(|_| only_observes) {
+            let loads = is_needed(part.section());
+            part.set_autoload(loads);
+        }
         let mut object =
-            program.load().map_err(|error| BpfError::Load(reason(&take_messages()), error))?;
+            program.load().map_err(|error| BpfError::Load(messages::take_reason(), error))?;
         let ring = Ring::open(&object)?;
         let pages = map(&object, "pages")?.as_fd().try_clone_to_owned();
         let pages = pages.map_err(|error| BpfError::Map("pages", error.into()))?;
         let attached = if only_observes {
-            object.progs_mut().map(|program| program.attach()).collect()
+            let programs = object.progs_mut().filter(|part| is_needed(part.section()));
+            programs.map(|part| part.attach()).collect()
         } else {
             let map = object.maps_mut().find(|map| is_named(map.name(), "pvticket"));
             let attached = map.ok_or_else(missing).and_then(|mut map| map.attach_struct_ops());
             attached.map(|link| vec![link])
         };
         let links = attached.map_err(BpfError::Attach)?;
-        Ok(Self { _links: links, ring: Mutex::new(ring), pages, object, only_observes, by_tid })
+        let (ring, no_yields) = (Mutex::new(ring), None);
+        Ok(Self { _links: links, ring, pages, object, only_observes, by_tid, no_yields })
+    }
+
+    /// Returns the reason why an observer does not record directed yields.
+    pub fn no_yields(&self) -> Option<&str> {
+        self.no_yields.as_deref()
     }
 
     /// Describes a machine. Must be called before its vCPUs enrol.
@@ -204,11 +234,13 @@ impl Scheduler {
         if self.only_observes { Ok(()) } else { class::change().map_err(BpfError::Class) }
     }
 
-    /// Returns the records since the last call.
-    pub fn records(&self) -> Result<Vec<Record>, BpfError> {
+    /// Replaces `records` by the records since the last call. With room for [`MAX_RECORDS`], nothing is allocated.
+    pub fn read(&self, records: &mut Vec<Record>) -> Result<(), BpfError> {
+        records.clear();
         let ring = lock(&self.ring);
         ring.buffer.consume().map_err(|error| BpfError::Read("records", error))?;
-        Ok(ring.records.try_iter().filter_map(Record::parse).collect())
+        records.extend(lock(&ring.records).drain(..).filter_map(Record::parse));
+        Ok(())
     }
 
     /// Returns the current counters.
@@ -244,10 +276,11 @@ fn map<'a>(object: &'a Object, name: &'static str) -> Result<Map<'a>, BpfError> 
 impl Ring {
     fn open(object: &Object) -> Result<Self, BpfError> {
         let map = map(object, "records")?;
-        let (sender, records) = mpsc::channel();
+        let records = Arc::new(Mutex::new(Vec::with_capacity(MAX_RECORDS)));
+        let delivered = records.clone();
         let deliver = move |bytes: &[u8]| {
-            // Data of any other size is ignored. The receiver lives as long as the ring.
-            RawRecord::read_from_bytes(bytes).ok().and_then(|record| sender.send(record).ok());
+            // Data of any other size is ignored.
+            lock(&delivered).extend(RawRecord::read_from_bytes(bytes));
             0
         };
         let mut ring = RingBufferBuilder::new();
@@ -257,23 +290,12 @@ impl Ring {
     }
 }
 
-/// Recent messages of libbpf, which has one print function per process.
-static MESSAGES: Mutex<String> = Mutex::new(String::new());
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the messages since the last call, including the verifier's log if it has refused a program.
-fn take_messages() -> String {
-    mem::take(&mut lock(&MESSAGES))
-}
-
 fn open(program: &[u8]) -> Result<OpenObject, BpfError> {
-    // By default libbpf's messages go to stderr, several lines each.
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, message| {
-        lock(&MESSAGES).push_str(&message);
-    })));
+    messages::collect();
     ObjectBuilder::default().open_memory(program).map_err(BpfError::Open)
 }
 
@@ -346,32 +368,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Returns the line of the verifier's log in libbpf's messages that states the error: the first after the
-/// numbered instructions. Explanations and statistics may follow it. Empty if a load failed without a log.
-fn reason(messages: &str) -> String {
-    let log = messages.rsplit_once("-- BEGIN PROG LOAD LOG --").map_or("", |(_, log)| log);
-    let is_instruction = |line: &str| {
-        let number = line.split_once(':').map_or("", |(number, _)| number);
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let after = lines.iter().rposition(|line| is_instruction(line)).map_or(0, |last| last + 1);
-    lines.get(after).copied().unwrap_or_default().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn verifier_errors_are_extracted() {
-        let log = "0: R1=ctx()\n1: (61) r0 = *(u32 *)(r1 +0)\nR1 invalid mem access 'scalar'\n\
-                   A scalar is no pointer: 1 of 2.\nprocessed 2 insns (limit 1000000)\n\n";
-        let failed = "libbpf: prog 'enqueue': BPF program load failed: -EACCES\n";
-        let messages = format!("{failed}-- BEGIN PROG LOAD LOG --\n{log}-- END PROG LOAD LOG --\n");
-        assert_eq!(reason(&messages), "R1 invalid mem access 'scalar'");
-        assert_eq!(reason(failed), "", "the error itself says it");
-    }
 
     #[test]
     fn maps_have_the_expected_sizes() {

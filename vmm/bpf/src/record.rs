@@ -1,6 +1,6 @@
 //! Records of the scheduler: events of vCPUs, with their lock state except at the start of a slice.
 
-use base::units::Nanos;
+use base::{host_counts::YieldCause, units::Nanos};
 
 use crate::shared::{KNOWN_CLAIMS, KNOWN_GATE, KNOWN_WAIT, NAMED, RawRecord};
 
@@ -52,6 +52,8 @@ pub struct Record {
     pub cpu: u32,
     /// Start of the vCPU's time slice.
     pub began: Nanos,
+    /// Observer: at the start of a slice or a request to yield, the number of switches of the host CPU so far.
+    pub switches: u32,
     /// The kind of event.
     pub kind: RecordKind,
 }
@@ -74,6 +76,21 @@ pub enum RecordKind {
     },
     /// A running vCPU's state when a preempted holder or waiter of its machine gets a slot again.
     Sampled(Locks),
+    /// KVM asks to run another vCPU of the machine in place of this vCPU. `cpu` and `switches` are the other
+    /// vCPU's.
+    Asked {
+        /// The asked vCPU's number in the machine.
+        vcpu: u32,
+        /// The reason.
+        cause: YieldCause,
+        /// The asked vCPU's lock state.
+        locks: Locks,
+    },
+    /// The vCPU runs on after such a request. If it was granted, without having left its CPU.
+    Answered {
+        /// Whether the request was granted.
+        granted: bool,
+    },
 }
 
 /// Contents of a vCPU's telemetry line and of its locks' words (head and tail), which are `None` if they could
@@ -118,10 +135,22 @@ impl Record {
                 locks: Locks::from_raw(&raw),
             },
             2 => RecordKind::Sampled(Locks::from_raw(&raw)),
+            3 => RecordKind::Asked {
+                vcpu: raw.asked,
+                cause: match raw.end {
+                    1 => YieldCause::Spin,
+                    2 => YieldCause::Kick,
+                    3 => YieldCause::Call,
+                    _ => return None,
+                },
+                locks: Locks::from_raw(&raw),
+            },
+            4 => RecordKind::Answered { granted: raw.asked != 0 },
             _ => return None,
         };
-        let RawRecord { machine, vcpu, cpu, .. } = raw;
-        Some(Self { at: Nanos(raw.at_ns), machine, vcpu, cpu, began: Nanos(raw.began_ns), kind })
+        let RawRecord { machine, vcpu, cpu, switches, .. } = raw;
+        let (at, began) = (Nanos(raw.at_ns), Nanos(raw.began_ns));
+        Some(Self { at, machine, vcpu, cpu, began, switches, kind })
     }
 }
 
@@ -157,7 +186,21 @@ mod tests {
         assert_eq!(grace(raw), Some(Nanos(20)));
         assert_eq!(grace(RawRecord { due_ns: 0, ..raw }), Some(Nanos(0)));
         assert_eq!(Record::parse(RawRecord { end: 8, ..raw }), None);
-        assert_eq!(Record::parse(RawRecord { kind: 3, ..raw }), None);
+        assert_eq!(Record::parse(RawRecord { kind: 5, ..raw }), None);
+    }
+
+    #[test]
+    fn requests_to_yield_have_a_known_cause() {
+        let cause = |end| {
+            let raw = RawRecord { kind: 3, asked: 5, end, ..RawRecord::default() };
+            match Record::parse(raw)?.kind {
+                RecordKind::Asked { vcpu: 5, cause, .. } => Some(cause),
+                kind => panic!("{kind:?}"),
+            }
+        };
+        let causes = [YieldCause::Spin, YieldCause::Kick, YieldCause::Call].map(Some);
+        assert_eq!([1, 2, 3].map(cause), causes);
+        assert_eq!([0, 4].map(cause), [None; 2]);
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub(crate) struct RawRecord {
     pub known: u32,
     pub held: u32,
     pub wait: u32,
+    pub asked: u32,
+    pub switches: u32,
     pub wait_lock: u64,
     pub wait_since: u64,
     pub held_lock: [u64; NAMED],
@@ -199,8 +201,8 @@ mod tests {
         assert_eq!(in_c("range"), in_rust!(RawRange: guest size host));
         assert_eq!(in_c("counter"), in_rust!(RawCounter: offset khz));
         assert_eq!(in_c("reading"), in_rust!(RawReading: ns ticks check));
-        let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait wait_lock
-            wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
+        let record = in_rust!(RawRecord: at_ns began_ns due_ns extended_ns kind end machine vcpu cpu known held wait asked
+            switches wait_lock wait_since held_lock held_ticket gate released_at held_word wait_word claimed);
         assert_eq!(in_c("record"), record);
         // `struct memory` begins with the counters, followed by `exit_report`.
         let counters = in_rust!(RawMemory: slices lost lost_others hits misses kept);

@@ -17,3 +17,4 @@ pub mod si;
 pub mod trace_text;
 pub mod words;
 mod work;
+mod yields;

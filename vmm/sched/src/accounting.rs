@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
+    directed_yields::DirectedYields,
     event::{LockActivity, Observation, VcpuIndex},
     log::SliceEnd,
 };
@@ -77,11 +78,14 @@ pub struct Totals {
     /// stores of older versions, and under a schedule that the host's kernel carries out.
     #[serde(default)]
     pub ready_ns: u64,
+    /// Directed yields, under the observed scheduler of the host.
+    #[serde(default, skip_serializing_if = "DirectedYields::is_empty")]
+    pub directed: DirectedYields,
 }
 
 sums!(
     Totals: grants, preemptions, lhp, lwp, queued, entering, guarded, unknown, forced, injected, yields,
-    wasted_spin_ns, holders_off_ns, next_off_ns, ready_ns
+    wasted_spin_ns, holders_off_ns, next_off_ns, ready_ns, directed
 );
 
 impl Totals {

@@ -14,6 +14,7 @@ pub mod core;
 mod core_tests;
 #[cfg(test)]
 mod deferred_tests;
+pub mod directed_yields;
 pub mod driver;
 pub mod event;
 pub mod extensions;

@@ -1,5 +1,5 @@
 //! TLB shootdowns: a change to touched pages makes the kernel interrupt all CPUs of the process, and wait for
-//! those that are preempted.
+//! preempted ones, too.
 
 use super::Workload;
 use crate::{

@@ -178,6 +178,7 @@ pub(super) mod tests {
             confinement: ConfinementFacts::read(),
             sched_ext: SchedExtFacts::read(&none),
             unobserved: None,
+            no_yields: None,
             tools: Vec::new(),
             cache: CacheFacts::default(),
             artifacts: Vec::new(),

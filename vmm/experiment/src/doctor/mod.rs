@@ -43,6 +43,8 @@ pub struct Facts {
     pub sched_ext: sched_ext::SchedExtFacts,
     /// The reason why the host's scheduler cannot be observed; None if an observer could be loaded.
     pub unobserved: Option<String>,
+    /// The reason why directed yields cannot be observed, if the scheduler can.
+    pub no_yields: Option<String>,
     /// Programs that pvticket uses, found or not.
     pub tools: Vec<tools::Tool>,
     /// The directory for files that `make` builds or fetches.
@@ -55,6 +57,7 @@ impl Facts {
     /// Reads this host.
     pub fn collect(kind: KvmKind) -> Self {
         let files = HostFiles::host();
+        let observer = load_observer();
         Self {
             kvm: virtualization::KvmFacts::read(&files, kind),
             cpu: cpu::CpuFacts::read(&files, &kvm::signal::allowed_cpus()),
@@ -63,7 +66,8 @@ impl Facts {
             system: system::SystemFacts::read(&files),
             confinement: confinement::ConfinementFacts::read(),
             sched_ext: sched_ext::SchedExtFacts::read(&files),
-            unobserved: load_observer().err(),
+            unobserved: observer.as_ref().err().cloned(),
+            no_yields: observer.ok().and_then(|it| it.no_yields().map(Into::into)),
             tools: tools::find_tools(),
             cache: tools::find_cache(),
             artifacts: tools::find_artifacts(),

@@ -34,8 +34,11 @@ impl Display for DoctorReport {
         section(f, "CPU", &[cpu_rows(cpu), vec![quota, increment_row(increment)]].concat())?;
         section(f, "System", &system_rows(system, cpu))?;
         section(f, "Confinement of VMs", &confinement_rows(confinement))?;
-        let observer = unobserved.as_ref().map_or("yes".into(), |why| format!("no: {why}"));
-        let rows = [sched_ext_rows(sched_ext), vec![row("observes host", observer)]].concat();
+        let no_yields = unobserved.as_ref().or(self.facts.no_yields.as_ref());
+        let observer = [("observes host", unobserved.as_ref()), ("observes yields", no_yields)];
+        let observed = |why: &String| format!("no: {why}");
+        let rows = observer.map(|(name, why)| row(name, why.map_or("yes".into(), observed)));
+        let rows = [sched_ext_rows(sched_ext), rows.into()].concat();
         section(f, "Schedulers in BPF", &rows)?;
         section(f, "Programs", &tools.iter().map(tool_row).collect::<Vec<_>>())?;
         let cached: Vec<NamedValue> =

@@ -271,8 +271,12 @@ impl PreparedJob<'_> {
 
     fn finish(&self, measurement: Measurement) -> CellResult {
         let Measurement { mut figures, timeline, recording } = measurement;
-        if figures.schedule.is_none() && self.job.point.is_to_be_observed() {
-            figures.unobserved = self.tools.observer.and_then(|it| it.as_ref().err()).cloned();
+        if self.job.point.is_to_be_observed() {
+            match self.tools.observer {
+                Some(Ok(observer)) => figures.no_yields = observer.no_yields().map(Into::into),
+                Some(Err(reason)) => figures.unobserved = Some(reason.clone()),
+                None => {}
+            }
         }
         let recording = recording.filter(|_| self.job.extras.recording);
         let outcome = Outcome::Done { figures: Box::new(figures) };

@@ -1,11 +1,11 @@
 //! Notes on points: facts that have no column in a table.
 
 use super::{disturbed, tables::Table};
-use crate::{faults::summary, names, replay, si::si, work};
-use base::plural::count;
+use crate::{faults::summary, names, replay, si::si, work, yields};
+use base::{backend::PvBackend, plural::count};
 use study::{
     findings::{PointStudy, Study, point::SimRates},
-    point::Point,
+    point::{GuestKind, Point},
 };
 
 /// The notes of all points.
@@ -20,7 +20,7 @@ pub(super) fn table(study: &Study) -> Option<Table> {
     table.with_headings().nonempty()
 }
 
-/// Hits, replays, bounds, disturbances, long waits, faults, host extras, work.
+/// Hits, replays, bounds, directed yields, disturbances, long waits, faults, host extras, work.
 fn of_point(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
@@ -41,6 +41,10 @@ fn of_point(point: &PointStudy) -> Vec<String> {
         let records = count(lost, "lost record");
         notes.push(format!("LHP/s, LWP/s, queued/s and wasted are too low: {records}"));
     }
+    notes.extend(point.directed.as_ref().map(yields::summary));
+    let may_yield = point.point.guest == GuestKind::Linux || point.point.backend == PvBackend::Kvm;
+    let no_yields = point.no_yields.as_ref().filter(|_| may_yield);
+    notes.extend(no_yields.map(|why| format!("yields are not observed: {why}")));
     notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock reached the threshold", si(waits)));

@@ -121,6 +121,18 @@ fn summaries_match_golden_file() {
     golden("summaries", &text);
 }
 
+#[test]
+fn unobserved_yields_are_noted_for_guests_that_may_yield() {
+    for guest in [GuestKind::Payload, GuestKind::Linux] {
+        let mut run = under(vec!["host"], vec![4]);
+        run.contents.cells.iter_mut().for_each(|cell| cell.point.guest = guest);
+        figures(&mut run).for_each(|(_, figures)| figures.no_yields = Some("no fentry".into()));
+        let text = render(&Study::new(&[run]));
+        let is_noted = text.contains("yields are not observed: no fentry");
+        assert_eq!(is_noted, guest == GuestKind::Linux, "{text}");
+    }
+}
+
 /// Both the table and the report describe the validation of the machine file.
 #[test]
 fn a_machine_file_comes_with_its_validation() {

@@ -3,6 +3,7 @@
 
 pub mod compare;
 pub mod diff;
+mod directed;
 mod hops;
 mod host;
 mod in_lock;
@@ -25,6 +26,7 @@ use std::collections::HashMap;
 pub use crate::axis::{Axis, LOCK_AXES};
 pub use compare::{Comparison, SeriesComparison};
 pub use diff::Diff;
+pub use directed::Directed;
 pub use hops::{Moved, is_elsewhere};
 pub use host::{Extremes, HostRates, VcpuTimeShares};
 pub use in_lock::InLock;

@@ -14,7 +14,7 @@ use super::{
         sync_counters::{WorkCounts, WorkRow},
         timings::Timings,
     },
-    HostRates,
+    Directed, HostRates,
     in_lock::InLock,
     repetition::{self, MeasuredCell, Repetition, RepetitionPlace},
 };
@@ -145,6 +145,12 @@ pub struct PointStudy {
     /// The reason why the host's scheduler was not observed, in one of the repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unobserved: Option<String>,
+    /// Directed yields, if any were observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub directed: Option<Directed>,
+    /// The reason why directed yields were not observed, in one of the repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_yields: Option<String>,
     /// All kinds of times that were measured.
     pub times: Vec<Times>,
     /// Timed waits still in progress at the end of their windows.
@@ -211,6 +217,8 @@ impl PointStudy {
             kicks: per_second(total(|figures| figures.kicks), seconds),
             preempted: preempted(figures(), &point),
             unobserved: figures().find_map(|figures| figures.unobserved.clone()),
+            directed: Directed::new(figures()),
+            no_yields: figures().find_map(|figures| figures.no_yields.clone()),
             times: times(figures()),
             open_waits: total(|figures| figures.open_waits),
             work: work(&point, figures(), seconds),

@@ -232,6 +232,9 @@ pub struct Figures {
     /// The reason why the host's scheduler was not observed, although it was to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unobserved: Option<String>,
+    /// The reason why directed yields were not, although the scheduler was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_yields: Option<String>,
     /// Counts of injected faults.
     pub faults: Option<FaultCounts>,
     /// Counts of a simulated machine and host; None for measurements.

@@ -21,8 +21,8 @@ use std::{
 };
 
 use bpf::{
-    Graces, KernelPolicy, LockRange, PAGES, RandomPreemptions, ScheduledMachine, Scheduler,
-    SchedulerCounts, SchedulerFault, Settings, VcpuCounter,
+    Graces, KernelPolicy, LockRange, MAX_RECORDS, PAGES, RandomPreemptions, Record,
+    ScheduledMachine, Scheduler, SchedulerCounts, SchedulerFault, Settings, VcpuCounter,
 };
 use thiserror::Error;
 
@@ -75,6 +75,11 @@ impl Observer {
         let spec = ScheduleSpec::new(PolicySpec::host(), cpus.into(), Nanos::ZERO, 0);
         Ok(Self(load(KernelPolicy::Host, &spec, 0)?))
     }
+
+    /// Returns the reason why directed yields are not observed.
+    pub fn no_yields(&self) -> Option<&str> {
+        self.0.no_yields()
+    }
 }
 
 /// A schedule carried out by the host's kernel, or observed in it.
@@ -97,6 +102,8 @@ pub struct BpfDriver {
 /// Data derived from the scheduler's records.
 struct RecordReader {
     slices: Mutex<SliceAccount>,
+    /// Kept: glibc opens a file to shrink its heap, which the confinement of the reader's thread forbids.
+    batch: Mutex<Vec<Record>>,
     /// By machine.
     lines: Box<[OnceLock<TelemetryView>]>,
     /// Time between two reads.
@@ -137,7 +144,7 @@ impl BpfDriver {
         traced: bool,
     ) -> Result<Arc<Self>, BpfDriverError> {
         // Left by earlier machines.
-        observer.0.records()?;
+        observer.0.read(&mut Vec::new())?;
         Self::with(observer.0.clone(), KernelPolicy::Host, spec, vcpus, traced)
     }
 
@@ -157,6 +164,7 @@ impl BpfDriver {
         let before = scheduler.counts()?;
         let records = Arc::new(RecordReader {
             slices: Mutex::new(account),
+            batch: Mutex::new(Vec::with_capacity(MAX_RECORDS)),
             lines: vcpus.iter().map(|_| OnceLock::new()).collect(),
             pause: if traced { TRACE_INTERVAL } else { READ_INTERVAL },
             stop: AtomicBool::new(false),
@@ -346,14 +354,15 @@ impl RecordReader {
     }
 
     fn take(&self, scheduler: &Scheduler, account: &mut SliceAccount) {
+        let mut records = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         // On failure, the records stay in the ring buffer until the next call.
-        let mut records = scheduler.records().unwrap_or_default();
+        let _ = scheduler.read(&mut records);
         // CPUs write the records in nearly chronological order.
-        records.sort_by_key(|record| record.at);
+        records.sort_unstable_by_key(|record| record.at);
         let now = now();
-        for record in records {
+        for record in records.iter() {
             let lines = self.lines.get(record.machine as usize).and_then(OnceLock::get);
-            account.add(&record, lines, now);
+            account.add(record, lines, now);
         }
     }
 

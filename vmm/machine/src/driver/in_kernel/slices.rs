@@ -1,6 +1,9 @@
 //! The account of a schedule carried out by the host's kernel: feeds its records to the accounting of the
 //! user-space driver's core.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use bpf::{Locks, Record, RecordKind, RecordedEnd, SchedulerCounts};
@@ -15,6 +18,7 @@ use crate::driver::{
 use base::units::{Nanos, SlotId, VcpuId};
 use sched::{
     accounting::{Accounting, Preemption, Totals},
+    directed_yields::{YieldOutcomes, YieldRequest},
     event::{LockActivity, Mode, Observation, VcpuIndex},
     extensions::Extensions,
     log,
@@ -30,6 +34,7 @@ pub(super) struct SliceAccount {
     slots: HashMap<u32, SlotId>,
     pub(super) report: BpfReport,
     accounting: Accounting,
+    yields: YieldOutcomes,
     /// By vCPU, the start of its current slice.
     running: Box<[Option<Nanos>]>,
     /// By vCPU, the start of its wait for a slot, if its last slice left it runnable.
@@ -65,6 +70,7 @@ impl SliceAccount {
             slots,
             report: BpfReport::default(),
             accounting: Accounting::new(total as usize),
+            yields: YieldOutcomes::default(),
             running: vec![None; total as usize].into(),
             waiting: vec![None; total as usize].into(),
             times: stats::histograms(),
@@ -93,29 +99,37 @@ impl SliceAccount {
     /// Adds a record. `lines` belong to the record's machine, and `now` is the time of this call.
     pub(super) fn add(&mut self, record: &Record, lines: Option<&TelemetryView>, now: Nanos) {
         let Some(vcpu) = self.index(record.machine, record.vcpu) else { return };
-        let decode = |locks: &Locks| {
-            let since =
-                lines.and_then(|view| view.time_of(VcpuId(record.vcpu), locks.wait_since, now));
+        let decode = |of: u32, locks: &Locks| {
+            let since = lines.and_then(|view| view.time_of(VcpuId(of), locks.wait_since, now));
             let blank = lines.is_none_or(|view| view.upkeep() == LineUpkeep::Maybe);
             activity(locks, since.unwrap_or_default(), record.at, blank)
         };
+        let place = (record.cpu, record.switches);
         match &record.kind {
             RecordKind::Began => {
+                self.yields.begin(vcpu, place);
                 self.record_start(vcpu, record);
                 self.running[vcpu.ix()] = Some(record.at);
                 self.accounting.record_resume(vcpu, record.at);
                 self.accounting.count_grant();
             }
             RecordKind::Sampled(locks) => {
-                self.spin(vcpu, record.machine, &decode(locks), record.at)
+                self.spin(vcpu, record.machine, &decode(record.vcpu, locks), record.at)
             }
+            RecordKind::Asked { vcpu: asked, cause, locks } => {
+                let Some(to) = self.index(record.machine, *asked) else { return };
+                let (cause, activity) = (*cause, decode(*asked, locks));
+                self.yields.ask(YieldRequest { by: vcpu, to, cause, activity, place });
+            }
+            RecordKind::Answered { granted } => self.yields.answer(vcpu, *granted),
             RecordKind::Ended { end, locks, extended, .. } => {
                 if let (Some(extensions), Some(lasted)) = (&mut self.extensions, *extended)
                     && *end != RecordedEnd::Taken
                 {
                     extensions.count(*end, lasted);
                 }
-                self.record_end(record, vcpu, *end, decode(locks));
+                self.yields.end(vcpu);
+                self.record_end(record, vcpu, *end, decode(record.vcpu, locks));
             }
         }
     }
@@ -196,7 +210,7 @@ impl SliceAccount {
 
     /// Returns the sums, including ongoing preemptions up to `now`.
     pub(super) fn totals(&self, now: Nanos) -> Totals {
-        self.accounting.totals_at(now)
+        Totals { directed: self.yields.counts(), ..self.accounting.totals_at(now) }
     }
 
     /// Returns the extensions of ended slices, under a policy that grants any.
@@ -216,7 +230,7 @@ impl SliceAccount {
             slices: self.trace.as_ref().map_or_else(Vec::new, |trace| trace.slices(began)),
         };
         SchedReport {
-            totals: self.accounting.totals(),
+            totals: Totals { directed: self.yields.counts(), ..self.accounting.totals() },
             hits,
             extensions: self.extensions().map(ExtensionReport::new),
             counts_waste: true,
@@ -248,133 +262,4 @@ const fn as_logged(end: RecordedEnd) -> Option<log::SliceEnd> {
         RecordedEnd::Injected => log::SliceEnd::Injected,
         RecordedEnd::Taken => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use hypercalls::telemetry::Wait;
-
-    use super::*;
-
-    const LOCK: u64 = 0x1000;
-
-    fn record(vcpu: u32, at: u64, kind: RecordKind) -> Record {
-        let (machine, cpu, began) = (0, vcpu % 2, Nanos(at));
-        Record { at: Nanos(at), machine, vcpu, cpu, began, kind }
-    }
-
-    fn ended(vcpu: u32, at: u64, end: RecordedEnd, locks: Locks) -> Record {
-        record(vcpu, at, RecordKind::Ended { end, grace: Nanos::ZERO, extended: None, locks })
-    }
-
-    fn free() -> Locks {
-        Locks { held_lock: [LOCK, 0, 0], ..Locks::default() }
-    }
-
-    /// The vCPU holds the lock with ticket 2.
-    fn holder() -> Locks {
-        Locks {
-            held: 1,
-            held_ticket: [2, 0, 0],
-            held_word: [Some(2 | 8 << 16), None, None],
-            ..free()
-        }
-    }
-
-    /// The vCPU spins with this ticket.
-    fn waiter(ticket: u16) -> Locks {
-        let (wait, wait_word) = (Wait::Spinning.word(ticket), Some(2 | 8 << 16));
-        Locks { wait, wait_lock: LOCK, wait_word, ..free() }
-    }
-
-    fn account(records: &[Record]) -> SliceAccount {
-        let mut account = SliceAccount::new(&[4], [0, 1], None, false);
-        for record in records {
-            account.add(record, None, Nanos(10_000));
-        }
-        account
-    }
-
-    #[test]
-    fn records_handovers_to_waiting_vcpus() {
-        let slice = |vcpu, at, until, end| {
-            [record(vcpu, at, RecordKind::Began), ended(vcpu, until, end, free())]
-        };
-        let slices = [
-            slice(0, 0, 100, RecordedEnd::Slice),
-            // The first slice of this vCPU, which may have been woken after the slot was free.
-            slice(2, 107, 200, RecordedEnd::Blocked),
-            slice(0, 205, 300, RecordedEnd::Slice),
-            // The vCPU halted, so it is unknown whether it waited.
-            slice(2, 350, 400, RecordedEnd::Injected),
-            slice(0, 409, 500, RecordedEnd::Slice),
-            slice(2, 5_000, 5_100, RecordedEnd::Slice),
-            // On a CPU where no slice has ended.
-            slice(1, 5_000, 5_100, RecordedEnd::Slice),
-        ];
-        let times = account(&slices.concat()).times.handover;
-        assert_eq!((times.len(), times.min(), times.max()), (2, 5, 9));
-    }
-
-    #[test]
-    fn classifies_preemptions_like_the_user_driver() {
-        let mut records = Vec::new();
-        let ends = [
-            (RecordedEnd::Slice, holder()),
-            (RecordedEnd::Forced, holder()),
-            (RecordedEnd::Injected, waiter(4)),
-            (RecordedEnd::Unasked, waiter(6)),
-            (RecordedEnd::MadeWay, free()),
-            // The kick has been delivered: no waiter depends on this vCPU.
-            (RecordedEnd::MadeWay, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
-            // This vCPU has not delivered its kick yet.
-            (RecordedEnd::Slice, Locks { wait: Wait::Kicking.word(4), ..waiter(4) }),
-            (RecordedEnd::Yielded, free()),
-            (RecordedEnd::Blocked, Locks { wait: Wait::Halted.word(4), ..waiter(4) }),
-        ];
-        for (at, (end, locks)) in (0..).step_by(10).zip(ends) {
-            records.extend([record(0, at, RecordKind::Began), ended(0, at + 5, end, locks)]);
-        }
-        let totals = account(&records).totals(Nanos(100));
-        let Totals { grants, preemptions, lhp, lwp, queued, .. } = totals;
-        assert_eq!((grants, preemptions, lhp, lwp, queued), (9, 7, 2, 2, 1));
-        assert_eq!((totals.forced, totals.injected, totals.yields), (1, 1, 1));
-        // Two holders and two LWP vCPUs were off for 5 ns each.
-        assert_eq!((totals.holders_off_ns, totals.next_off_ns), (10, 10));
-    }
-
-    #[test]
-    fn spinning_for_a_preempted_holder_is_wasted_until_it_is_back() {
-        let account = account(&[
-            record(0, 0, RecordKind::Began),
-            record(1, 10, RecordKind::Began),
-            ended(0, 100, RecordedEnd::Slice, holder()),
-            record(2, 100, RecordKind::Began),
-            ended(2, 150, RecordedEnd::Slice, waiter(6)),
-            record(0, 150, RecordKind::Began),
-            record(1, 150, RecordKind::Sampled(waiter(4))),
-            ended(1, 300, RecordedEnd::Slice, waiter(4)),
-        ]);
-        // Without a clock, their waits are as old as their slices: vCPU 2 spun for 50 ns, vCPU 1 since 100 ns.
-        assert_eq!(account.totals(Nanos(300)).wasted_spin_ns, 50 + 50);
-    }
-
-    #[test]
-    fn host_threads_do_not_end_slices() {
-        let account = account(&[
-            record(0, 0, RecordKind::Began),
-            ended(0, 40, RecordedEnd::Taken, holder()),
-            ended(0, 90, RecordedEnd::Slice, free()),
-        ]);
-        let totals = account.totals(Nanos(100));
-        assert_eq!((totals.grants, totals.preemptions, totals.lhp), (1, 1, 0));
-        assert_eq!((account.report.taken, account.report.slice, account.report.held), (1, 1, 1));
-    }
-
-    #[test]
-    fn records_of_unknown_vcpus_are_left_out() {
-        let account =
-            account(&[record(4, 0, RecordKind::Began), ended(9, 5, RecordedEnd::Slice, holder())]);
-        assert_eq!(account.totals(Nanos(10)), Totals::default());
-    }
 }

@@ -105,9 +105,9 @@ fn columns() -> impl Iterator<Item = &'static Column> {
 }
 
 /// Groups of columns for measured values.
-const MEASURED: [&[Column]; 16] = [
-    LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, PUBLISHED, OBSERVED, OTHERS, WASTED, OFF, HITS,
-    EXTENSIONS, FAULTS, SIM, WORK,
+const MEASURED: [&[Column]; 17] = [
+    LOAD, FIGURES, VMM, HOST, KVM, SCHEDULE, PUBLISHED, OBSERVED, OTHERS, WASTED, OFF, DIRECTED,
+    HITS, EXTENSIONS, FAULTS, SIM, WORK,
 ];
 
 const CELL: &[Column] = &[
@@ -190,6 +190,10 @@ const OTHERS: &[Column] =
 const WASTED: &[Column] = &[count("sched_wasted_spin_ns", |row| row.wasted_spin_ns())];
 
 const OFF: &[Column] = counts!("sched_", totals: holders_off_ns, next_off_ns, ready_ns);
+
+const DIRECTED: &[Column] = counts!(
+    "directed_", directed: spins, kicks, calls, holder, next, queued, bystander, unknown, honoured, late, bounced, refused
+);
 
 const HITS: &[Column] = counts!("sched_", hits: hits, misses);
 

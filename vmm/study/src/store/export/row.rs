@@ -10,7 +10,9 @@ use base::{
     counters::{Counts, FaultCounts},
     host_counts::{ThreadTimes, YieldCounts},
 };
-use sched::{accounting::Totals, extensions::ExtensionCounts, policy::Hits};
+use sched::{
+    accounting::Totals, directed_yields::DirectedYields, extensions::ExtensionCounts, policy::Hits,
+};
 
 #[derive(Debug)]
 pub(crate) struct CellRow<'a> {
@@ -65,6 +67,13 @@ impl<'a> CellRow<'a> {
 
     pub fn observed(&self) -> Option<&'a Totals> {
         self.totals_by(true)
+    }
+
+    /// Returns the directed yields of an observed cell.
+    pub fn directed(&self) -> Option<&'a DirectedYields> {
+        let figures = self.figures()?;
+        let is_observed = self.cell.point.is_to_be_observed() && figures.no_yields.is_none();
+        figures.schedule.as_ref().filter(|_| is_observed).map(|schedule| &schedule.totals.directed)
     }
 
     pub fn wasted_spin_ns(&self) -> Option<u64> {
