@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     form,
+    guest::steal::sampler,
     prelude::*,
     product, retry,
     suite::{Outcome, Test, Verdict},
@@ -22,6 +23,7 @@ use crate::{
 
 /// First argument of this binary in the emulated host.
 pub const INSIDE: &str = "--inside";
+
 /// Path of this binary in the emulated host.
 const TESTS_PATH: &str = "/in/pvticket-tests";
 /// Memory of the emulated host, for guests and files. The largest guest has 5 GiB but touches little of it.
@@ -85,6 +87,8 @@ fn emulated_host(tests: &[Test]) -> anyhow::Result<Program> {
     let emulate = pvticket(["emulate", "--mem", MEMORY]).limit(LIMIT);
     let program = env::current_exe().context("cannot find this program")?;
     let emulate = copy_in(emulate, &program, TESTS_PATH);
+    // Below the folder of the binary's profile, there too.
+    let emulate = copy_in(emulate, &sampler()?, "/examples/preempted_vcpus");
     let cached = [
         files::STOCK_KERNEL,
         files::BUILT_STOCK,

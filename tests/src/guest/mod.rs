@@ -14,7 +14,7 @@ mod packed;
 mod pgbench;
 mod schedule;
 mod shell;
-mod steal;
+pub mod steal;
 mod stock;
 mod window;
 mod workloads;

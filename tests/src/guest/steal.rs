@@ -1,17 +1,21 @@
 //! Steal time according to the guest's kernel, the host's scheduler, and the clock.
 
-use std::time::Instant;
+use std::{fs::File, path::PathBuf, time::Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
+    files::STOCK_KERNEL,
     prelude::*,
     process::{ThreadTimes, thread_named, times_by_name},
+    product::profile_folder,
 };
 
 tests![
     stolen_time_is_the_wait_time_of_the_vcpu => Quiet("27 s: it compares three clocks"),
     stolen_time_is_the_wait_time_for_a_slot,
+    a_stock_kernel_sees_which_vcpus_are_preempted: sees_which_vcpus_are_preempted(1_000),
+    ten_thousand_samples_are_right: sees_which_vcpus_are_preempted(10_000) => Long("25 s"),
 ];
 
 /// Works without a pause and prints a reading now and then: `cpu`, then user, nice, system, idle,
@@ -125,5 +129,33 @@ fn stolen_time_is_the_wait_time_for_a_slot() -> anyhow::Result<()> {
     expect_usually!((stolen / waited - 1.0).abs() <= 0.02, "{summary}");
     let (stolen, waited) = steal_and_waits("none")?;
     ensure!(stolen == 0.0 && waited > 0.0, "not offered, but counted: {stolen} of {waited} ns");
+    Ok(())
+}
+
+/// Returns the path of the example that compares a guest's steal-time records with the progress of its vCPUs.
+pub fn sampler() -> anyhow::Result<PathBuf> {
+    Ok(profile_folder()?.join("examples/preempted_vcpus"))
+}
+
+/// `vcpu_is_preempted()` in Debian's kernel, with four vCPUs on two slots.
+///
+/// Tolerance: a vCPU that has a slot again is late by the wakeup of its thread, and stands where the host preempts that
+/// thread, of which this record does not inform the guest. (Measured in the emulated host: 103 of 3305.)
+fn sees_which_vcpus_are_preempted(samples: u32) -> anyhow::Result<()> {
+    let boot = Boot::direct()
+        .option("--kernel", files::cached(STOCK_KERNEL)?)
+        .with("--cpus 4 --slots 2 --mem 1G --policy rr --slice 20ms")
+        .input(Input::From(File::open(sampler()?)?.into()));
+    let script = format!("cat > /sampler && chmod 755 /sampler && /sampler {samples}");
+    let ran = boot.script(&script).run()?.exits(0)?;
+    let text = ran.text()?;
+    let mut counts =
+        text.split_whitespace().filter_map(|word| word.trim_matches([',', ';']).parse().ok());
+    let mut next = || counts.next().with_context(|| ran.show());
+    let (preempted, ran_on, running, stood): (u32, u32, u32, u32) =
+        (next()?, next()?, next()?, next()?);
+    ensure!(preempted + running == samples && ran_on == 0, "{text}");
+    expect_usually!(preempted.min(running) > samples / 10, "hardly any of one kind: {text}");
+    expect_usually!(stood < running / 5, "{text}");
     Ok(())
 }
