@@ -77,7 +77,7 @@ fn optional_host_effects_are_simulated() -> anyhow::Result<()> {
     for (options, heading, name) in [
         (
             &["--vcpus", "2x", "--policy", "host", "--set", "ple=8192"][..],
-            "pause-loop exits 8192",
+            "PLE 8192",
             "pause_exits",
         ),
         // The host polls while no vCPU waits for a CPU.

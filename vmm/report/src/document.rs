@@ -19,6 +19,7 @@ use crate::{
         setup,
         tables::{self, Table},
     },
+    yields,
 };
 
 /// The parts of a report. Missing parts are empty.
@@ -108,7 +109,7 @@ impl Document {
     /// preemptions, and the setup in a few lines. The full report has the rest.
     pub fn summary(study: &Study) -> Self {
         let is_shown = |table: &Table| match table.id {
-            "throughput-table" | "behaviour" | "extensions" | "notes" | "lost" => true,
+            "throughput-table" | "behaviour" | "yields" | "extensions" | "notes" | "lost" => true,
             "latencies" => {
                 study.points.iter().any(|point| point.times_of(Timed::Operation).is_some())
             }
@@ -124,6 +125,14 @@ impl Document {
         };
         let (tables, setup) = (tables.map(brief).collect(), setup::brief(study));
         Self { tables, setup, warnings, answer, leagues, findings, ..Self::default() }
+    }
+
+    /// A mail of 40 lines for six points: the setup, the answer, a line for each point, and directed yields.
+    pub fn mail(study: &Study) -> Self {
+        let Self { warnings, answer, .. } = Self::for_study(study);
+        let yields = yields::table(study).map(|table| Table { note: String::new(), ..table });
+        let tables = tables::brief(study).into_iter().chain(yields).collect();
+        Self { warnings, answer, tables, setup: setup::brief(study), ..Self::default() }
     }
 
     /// The report of a comparison of two runs.

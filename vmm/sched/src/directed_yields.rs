@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::{LockActivity, VcpuIndex};
-use base::{host_counts::YieldCause, sums};
+use base::{host_counts::YieldCause, sums, units::Nanos};
 
 /// Directed yields by cause, by the lock state of the asked vCPU, and by outcome. Each of the three has the same sum.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,9 +63,24 @@ impl DirectedYields {
     }
 }
 
+/// The outcome of a yield, as in [`DirectedYields`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YieldOutcome {
+    /// See [`DirectedYields::honoured`].
+    Honoured,
+    /// See [`DirectedYields::late`].
+    Late,
+    /// See [`DirectedYields::bounced`].
+    Bounced,
+    /// See [`DirectedYields::refused`].
+    Refused,
+}
+
 /// A request to run another vCPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct YieldRequest {
+    /// Time of the request.
+    pub at: Nanos,
     /// The yielder.
     pub by: VcpuIndex,
     /// The vCPU that is to run.
@@ -84,9 +99,24 @@ pub struct YieldOutcomes {
     /// At most one of each vCPU, and whether it has left its CPU since.
     pending: Vec<(YieldRequest, bool)>,
     counts: DirectedYields,
+    /// In a trace, the first [`MAX_TRACED`] yields with their outcomes.
+    trace: Option<Vec<(YieldRequest, YieldOutcome)>>,
 }
 
+/// Maximum number of yields in a trace.
+const MAX_TRACED: usize = 1 << 20;
+
 impl YieldOutcomes {
+    /// Creates the counts, and in a trace also a list of the yields.
+    pub fn new(is_traced: bool) -> Self {
+        Self { trace: is_traced.then(Vec::new), ..Self::default() }
+    }
+
+    /// Returns the yields of a trace in the order of their outcomes.
+    pub fn traced(&self) -> &[(YieldRequest, YieldOutcome)] {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
     /// Returns the counts.
     pub const fn counts(&self) -> DirectedYields {
         self.counts
@@ -95,7 +125,7 @@ impl YieldOutcomes {
     /// Records a request.
     pub fn ask(&mut self, request: YieldRequest) {
         // If its last request is pending, the record of its return was lost.
-        self.settle(|last| last.by == request.by, |counts, _| counts.bounced += 1);
+        self.settle(|last| last.by == request.by, |_| YieldOutcome::Bounced);
         self.pending.push((request, false));
     }
 
@@ -103,20 +133,20 @@ impl YieldOutcomes {
     pub fn answer(&mut self, by: VcpuIndex, granted: bool) {
         self.settle(
             |request| request.by == by,
-            |counts, _| if granted { counts.bounced += 1 } else { counts.refused += 1 },
+            |_| if granted { YieldOutcome::Bounced } else { YieldOutcome::Refused },
         );
     }
 
     /// Records that a vCPU gets a CPU, by this switch of it.
     pub fn begin(&mut self, vcpu: VcpuIndex, (cpu, switches): (u32, u32)) {
-        self.settle(|request| request.by == vcpu, |counts, _| counts.bounced += 1);
+        self.settle(|request| request.by == vcpu, |_| YieldOutcome::Bounced);
         let is_next = |(waited_on, before): (u32, u32)| {
             (waited_on, before.wrapping_add(1)) == (cpu, switches)
         };
         self.settle(
             |request| request.to == vcpu,
-            |counts, request| {
-                if is_next(request.place) { counts.honoured += 1 } else { counts.late += 1 }
+            |request| {
+                if is_next(request.place) { YieldOutcome::Honoured } else { YieldOutcome::Late }
             },
         );
     }
@@ -128,7 +158,7 @@ impl YieldOutcomes {
         // The same of a yielder that leaves twice.
         let has_left =
             self.pending.iter().any(|(request, has_left)| request.by == vcpu && *has_left);
-        self.settle(|request| request.by == vcpu && has_left, |counts, _| counts.bounced += 1);
+        self.settle(|request| request.by == vcpu && has_left, |_| YieldOutcome::Bounced);
         let yielders = self.pending.iter_mut().filter(|(request, _)| request.by == vcpu);
         yielders.for_each(|(_, has_left)| *has_left = true);
     }
@@ -137,14 +167,23 @@ impl YieldOutcomes {
     fn settle(
         &mut self,
         is_settled: impl Fn(&YieldRequest) -> bool,
-        outcome: impl Fn(&mut DirectedYields, &YieldRequest),
+        outcome: impl Fn(&YieldRequest) -> YieldOutcome,
     ) {
-        let counts = &mut self.counts;
+        let (counts, trace) = (&mut self.counts, &mut self.trace);
         self.pending.retain(|(request, _)| {
             if !is_settled(request) {
                 return true;
             }
-            outcome(counts, request);
+            let outcome = outcome(request);
+            if let Some(trace) = trace.as_mut().filter(|trace| trace.len() < MAX_TRACED) {
+                trace.push((*request, outcome));
+            }
+            *match outcome {
+                YieldOutcome::Honoured => &mut counts.honoured,
+                YieldOutcome::Late => &mut counts.late,
+                YieldOutcome::Bounced => &mut counts.bounced,
+                YieldOutcome::Refused => &mut counts.refused,
+            } += 1;
             *match request.cause {
                 YieldCause::Spin => &mut counts.spins,
                 YieldCause::Kick => &mut counts.kicks,
@@ -164,8 +203,6 @@ impl YieldOutcomes {
 
 #[cfg(test)]
 mod tests {
-    use base::units::Nanos;
-
     use super::{super::event::LockId, *};
 
     /// The yielder, the asked vCPU, and a third. The asked vCPU waits on CPU 7 after 40 of its switches.
@@ -188,11 +225,11 @@ mod tests {
     type Count = fn(&DirectedYields) -> u64;
 
     fn request(cause: YieldCause, activity: LockActivity) -> YieldRequest {
-        YieldRequest { by: Y, to: A, cause, activity, place: PLACE }
+        YieldRequest { at: Nanos::ZERO, by: Y, to: A, cause, activity, place: PLACE }
     }
 
     fn counts(steps: &[Step], request: YieldRequest) -> DirectedYields {
-        let mut outcomes = YieldOutcomes::default();
+        let mut outcomes = YieldOutcomes::new(true);
         for step in steps {
             match *step {
                 Ask => outcomes.ask(request),
@@ -203,6 +240,7 @@ mod tests {
                 End(vcpu) => outcomes.end(vcpu),
             }
         }
+        assert_eq!(outcomes.traced().len() as u64, outcomes.counts().all());
         outcomes.counts()
     }
 

@@ -46,13 +46,14 @@ pub struct ReportArgs {
     #[arg(long, value_name = "F")]
     html: Option<PathBuf>,
 
-    /// Print plain text for a mail: 72 columns, the setup first, then tables; also with --html
+    /// Print plain text for a mail: 72 columns, the setup first, then tables; also with --html. With --brief a line
+    /// for each point
     #[arg(long)]
     text: bool,
 
     /// Print at most ten lines and a chart per spec: gains of PV locks and schedules at 2x overcommit (or the
     /// smallest ratio above 1x); also at the top of the --html page
-    #[arg(long, conflicts_with_all = ["diff", "text"])]
+    #[arg(long, conflicts_with = "diff")]
     brief: bool,
 
     /// With --diff: print points that got worse (verdict, broken lock, all cells failed). Exit status: 1 if
@@ -142,6 +143,7 @@ fn show(args: &ReportArgs) -> anyhow::Result<(Option<Diff>, Vec<Tally>)> {
         write_page(file, html::page(&study, brief.as_ref()))?;
     }
     match brief {
+        Some(_) if args.text => print(&render(&Document::mail(&study), form)),
         Some(brief) => print(&brief_text(&brief, args.html.as_deref())),
         None if args.html.is_none() || args.text => {
             print(&render(&Document::for_study(&study), form));

@@ -269,7 +269,7 @@ impl Point {
 
     /// Describes the simulated host's options that are in use.
     pub fn host_extras(&self) -> Vec<String> {
-        let ple = self.ple.map(|ple| format!("pause-loop exits {ple}"));
+        let ple = self.ple.map(|ple| format!("PLE {ple}"));
         let halt_poll = self.halt_poll.map(|max| format!("halt polling {max}"));
         let noise = self.noise.map(|times| format!("background noise {times}"));
         [ple, halt_poll, noise].into_iter().flatten().collect()

@@ -7,7 +7,7 @@ use crate::cell::RunSpec;
 use base::{events::VcpuEvent, units::Nanos};
 use machine::{driver::SchedReport, vcpu::recorder::History};
 
-/// Builds the timeline from the records of the machines of `run` and, if pvticket scheduled them,
+/// Builds the timeline from the records of the machines of `run` and, if known,
 /// from the records of their schedule. None if the run was not traced.
 pub(super) fn timeline(
     run: &RunSpec<'_>,
@@ -40,6 +40,7 @@ pub(super) fn timeline(
             preemptions: report.preemptions.clone(),
             activity_samples: captured.sightings.clone(),
             handoffs: captured.handoffs.clone(),
+            yields: captured.yields.clone(),
             totals: report.totals,
         })
     });

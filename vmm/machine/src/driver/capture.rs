@@ -8,6 +8,7 @@ use std::fmt;
 
 use base::units::Nanos;
 use sched::{
+    directed_yields::{YieldOutcome, YieldRequest},
     event::{Event, VcpuIndex},
     log::{Handoff, Sighting, VmProgress},
 };
@@ -27,6 +28,8 @@ pub struct TraceData {
     pub sightings: Vec<Sighting>,
     /// Handoffs, in the order of their kicks.
     pub handoffs: Vec<Handoff>,
+    /// Directed yields of KVM under the host's scheduler, if observed.
+    pub yields: Vec<(YieldRequest, YieldOutcome)>,
     /// Progress of the VMs, in chronological order.
     pub progress: Vec<VmProgress>,
     /// Number of sightings and progress entries dropped for lack of room.
@@ -58,6 +61,7 @@ impl Capture {
         let data = TraceData {
             sightings: Vec::with_capacity(CAPACITY),
             handoffs: Vec::with_capacity(CAPACITY),
+            yields: Vec::new(),
             progress: Vec::with_capacity(CAPACITY),
             lost_sightings: 0,
             lost_handoffs: 0,

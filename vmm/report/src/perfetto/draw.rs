@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::{
+    super::yields,
     CATEGORY,
     annotate::{details, end_note, handoff_notes, kind, lock_note},
     key, name,
@@ -19,9 +20,9 @@ use study::timeline::{
     stretches::{Stretch, StretchState, Stretches},
 };
 
-/// Note on a run under the host's scheduler.
-const NO_SLOTS: &str = "run by the host's scheduler: there are no slots and no slices, only the vCPUs' \
-                        own events (halts, kicks, wakeups)";
+/// Note on a run under the host's scheduler without its observer.
+const NO_SLOTS: &str = "run by the host's scheduler, not observed: there are no slots and no slices, only the \
+                        vCPUs' own events (halts, kicks, wakeups)";
 
 /// Writes one run. A file may have several runs, each with a different `run` from zero.
 pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -> io::Result<()> {
@@ -40,7 +41,10 @@ pub fn write(out: &mut impl Write, run: u32, title: &str, timeline: &Timeline) -
     drawing.late()?;
     // Kicks first: an arrow of zero length must begin earlier in the file than it ends.
     match &timeline.schedule {
-        Some(traced) => drawing.handoffs(traced)?,
+        Some(traced) => {
+            drawing.handoffs(traced)?;
+            drawing.yields(traced)?;
+        }
         None => drawing.wakes()?,
     }
     let stretches = Stretches::new(timeline);
@@ -258,6 +262,20 @@ impl<W: Write> Drawing<'_, W> {
             event.annotations.extend(handoff_notes(handoff));
             event.flow_ids = handoff.granted.iter().map(|_| self.out.flow(ix)).collect();
             self.out.instant(handoff.at, track, event)?;
+        }
+        Ok(())
+    }
+
+    /// Draws KVM's directed yields with their outcomes.
+    fn yields(&mut self, traced: &ScheduleTrace) -> io::Result<()> {
+        for (request, outcome) in &traced.yields {
+            let annotations = vec![
+                text(key::TO, self.timeline.name(request.to)),
+                text(key::WHY, yields::cause(request.cause)),
+                text(key::KIND, kind(&request.activity)),
+            ];
+            let event = entry(&format!("yield: {}", yields::outcome(*outcome)), annotations);
+            self.out.instant(request.at, Track::Vcpu(request.by.0), event)?;
         }
         Ok(())
     }

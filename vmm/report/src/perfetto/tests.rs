@@ -11,11 +11,13 @@ use super::{
 };
 use base::{
     events::{KickOutcome, VcpuEvent},
+    host_counts::YieldCause,
     units::{Nanos, SlotId, Ticket, VcpuId},
 };
 use sched::{
     LockActivity, LockId, Mode, Observation, VcpuIndex,
     accounting::{Preemption, Totals},
+    directed_yields::{YieldOutcome, YieldRequest},
     log::{Handoff, Sighting, Slice, SliceEnd, VmProgress},
 };
 use study::timeline::{
@@ -73,6 +75,17 @@ fn timeline() -> Timeline {
             granted: Some(Nanos(1_500)),
             resumed: Some(Nanos(1_505)),
         }],
+        yields: vec![(
+            YieldRequest {
+                at: Nanos(1_250),
+                by: VcpuIndex(1),
+                to: VcpuIndex(0),
+                cause: YieldCause::Spin,
+                activity,
+                place: (3, 7),
+            },
+            YieldOutcome::Late,
+        )],
         totals: Totals {
             lhp: 1,
             lwp: 1,
@@ -123,6 +136,15 @@ fn bytes() -> Vec<u8> {
 fn packets(bytes: &[u8]) -> Vec<TracePacket> {
     let mut packets = Packets::new(bytes);
     std::iter::from_fn(|| packets.next().unwrap()).collect()
+}
+
+#[test]
+fn a_yield_is_an_instant_with_its_outcome() {
+    let packets = packets(&first());
+    let mut events = packets.iter().filter_map(|packet| packet.event.as_ref());
+    let event = events.find(|event| event.name == "yield: late").unwrap();
+    let notes: Vec<_> = event.annotations.iter().filter_map(|note| note.text.as_deref()).collect();
+    assert_eq!(notes, ["vCPU 0", "spin", "LHP"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::{
     super::{
         names,
-        si::{ratio, si},
+        si::{percent, ratio, si},
     },
     sentences::{
         Sentence, Tone, capitalize, claim, clearest, figure, operations, p, range, ranks_remark,
@@ -50,10 +50,14 @@ fn throughput_drop(study: &Study) -> Option<Sentence> {
         Some(format!("{}{unit}{} {at}", si(median.value), within(&median, si)))
     };
     let (high, low) = (rate(from, &format!(" {}/s", operations(study)))?, rate(to, "")?);
+    let wasted = to.preempted.and_then(|preempted| preempted.wasted_share).map(|share| {
+        format!(", where spinning for preempted vCPUs wastes {} of the CPUs' time", percent(share))
+    });
+    let wasted = wasted.unwrap_or_default();
     Some(Sentence {
         tone: Tone::Less,
         figure: ratio(1.0 / times),
-        text: format!("{series}{facet} falls from {high} to {low}."),
+        text: format!("{series}{facet} falls from {high} to {low}{wasted}."),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Notes on points: facts that have no column in a table.
 
 use super::{disturbed, tables::Table};
-use crate::{faults::summary, names, replay, si::si, work, yields};
+use crate::{faults::summary, names, replay, si::si, work};
 use base::{backend::PvBackend, plural::count};
 use study::{
     findings::{PointStudy, Study, point::SimRates},
@@ -20,7 +20,7 @@ pub(super) fn table(study: &Study) -> Option<Table> {
     table.with_headings().nonempty()
 }
 
-/// Hits, replays, bounds, directed yields, disturbances, long waits, faults, host extras, work.
+/// Hits, replays, bounds, yields that were not observed, disturbances, long waits, faults, host extras, work.
 fn of_point(point: &PointStudy) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(hits) = point.preempted.and_then(|preempted| preempted.hits) {
@@ -41,7 +41,6 @@ fn of_point(point: &PointStudy) -> Vec<String> {
         let records = count(lost, "lost record");
         notes.push(format!("LHP/s, LWP/s, queued/s and wasted are too low: {records}"));
     }
-    notes.extend(point.directed.as_ref().map(yields::summary));
     let may_yield = point.point.guest == GuestKind::Linux || point.point.backend == PvBackend::Kvm;
     let no_yields = point.no_yields.as_ref().filter(|_| may_yield);
     notes.extend(no_yields.map(|why| format!("yields are not observed: {why}")));

@@ -8,9 +8,9 @@ use super::{
     utc_minutes,
 };
 use crate::{lists::unique, names};
-use base::{plural::count, sanitize::shell_quoted, units::CpuList};
+use base::{host_extras::PleWindow, plural::count, sanitize::shell_quoted, units::CpuList};
 use study::{
-    findings::{Axis, RunFacts, Study},
+    findings::{Axis, PointStudy, RunFacts, Study},
     host_facts::{FileFacts, HostFacts},
     point::{GuestKind, HostKind, Point},
     spec,
@@ -23,7 +23,7 @@ const MAX_GUESTS: usize = 3;
 const SIMULATED: &str = "SIMULATED: nothing was measured on the host";
 
 /// Maximum number of lines of the setup below an answer, including the report line.
-const MAX_BRIEF: usize = 8;
+const MAX_BRIEF: usize = 10;
 
 /// The setup below an answer: the lines that fit, then the command that shows the rest.
 pub fn brief(study: &Study) -> String {
@@ -34,11 +34,12 @@ pub fn brief(study: &Study) -> String {
         let host = if is_simulated { Some(SIMULATED.to_owned()) } else { host };
         lines.add("machine", &host.unwrap_or_default());
     }
+    emulated(study, &mut lines);
     schedules(study, &mut lines);
-    faults(study, &mut lines);
     let (seconds, repetitions) = windows(study);
     lines.add("windows", &format!("{seconds}; repetitions of each point: {repetitions}"));
     guests(study, &mut lines);
+    faults(study, &mut lines);
     let list: Vec<&str> = lines.text.lines().collect();
     let (shown, end) =
         if list.len() < MAX_BRIEF { (list.len(), "") } else { (MAX_BRIEF - 2, "         ...\n") };
@@ -171,11 +172,17 @@ fn kernel(host: &HostFacts) -> (&'static str, String) {
 }
 
 fn emulated(study: &Study, lines: &mut SetupLines) {
-    if study.points.iter().any(|point| point.point.host == HostKind::Emulated) {
-        for run in &study.runs {
-            let kernel = run.run.host_kernel;
-            lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
-        }
+    let is_emulated = |point: &&PointStudy| point.point.host == HostKind::Emulated;
+    let mut points = study.points.iter().filter(is_emulated).peekable();
+    if points.peek().is_none() {
+        return;
+    }
+    for run in &study.runs {
+        let kernel = run.run.host_kernel;
+        lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
+    }
+    if points.any(|point| point.point.ple == Some(PleWindow::DEFAULT)) {
+        lines.add("", "with PLE on each PAUSE exits: QEMU's CPU has no filter");
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::text::{self, tests::golden};
 use crate::document::Document;
-use base::guest_kernel::GuestKernel;
+use base::{guest_kernel::GuestKernel, host_extras::PleWindow};
 use sched::driver::DriverKind;
 use sched::policy::Hits;
 use study::{
     findings::{RunRecord, Study},
-    point::GuestKind,
+    point::{GuestKind, HostKind},
     store::record::{Figures, MachineFile, MachineOrigin, Outcome as Ended},
     testing::{Fixture, figures, record, schedules},
     timings::Timings,
@@ -166,5 +166,19 @@ fn a_machine_file_comes_with_its_validation() {
                 assert_eq!(text.matches(&line).count(), 1, "{line}: {text}");
             }
         }
+    }
+}
+
+/// The emulated host's CPU exits at each PAUSE, which decides rates there.
+#[test]
+fn pause_loop_exits_of_the_emulated_host_are_described() {
+    let cases = [(Some(PleWindow::DEFAULT), true), (Some(PleWindow::OFF), false), (None, false)];
+    for (ple, is_described) in cases {
+        let mut run = under(vec!["host"], vec![4]);
+        for cell in &mut run.contents.cells {
+            (cell.point.host, cell.point.ple) = (HostKind::Emulated, ple);
+        }
+        let text = text::render(&Document::for_study(&Study::new(&[run])), text::Form::MAIL);
+        assert_eq!(text.contains("each PAUSE exits"), is_described, "{text}");
     }
 }

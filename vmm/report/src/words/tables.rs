@@ -7,10 +7,11 @@ use super::{
         figures::scale::time,
         names,
         si::{percent, ratio, si},
+        yields,
     },
     titles,
 };
-use crate::words::{extensions, moved, nodes, notes, sentences, simulated};
+use crate::words::{extensions, moved, nodes, notes, sentences, sentences::capitalize, simulated};
 use base::{sanitize, units::CpuList};
 use study::{
     findings::{
@@ -133,7 +134,7 @@ impl Table {
     }
 
     /// One line per point, below its facet's heading.
-    pub(super) fn by_facet<'a>(
+    pub(crate) fn by_facet<'a>(
         self,
         study: &'a Study,
         line: impl Fn(&PointStudy) -> Option<Vec<String>>,
@@ -161,7 +162,7 @@ impl Table {
     }
 }
 
-pub(super) fn dash() -> String {
+pub(crate) fn dash() -> String {
     "-".to_owned()
 }
 
@@ -196,6 +197,7 @@ pub fn for_study(study: &Study) -> Vec<Table> {
         throughput(study),
         comparisons(study),
         behaviour(study),
+        yields::table(study),
         extensions::table(study),
         host(study),
         latencies(study),
@@ -273,6 +275,19 @@ fn comparisons(study: &Study) -> Option<Table> {
     table.nonempty()
 }
 
+/// The median rate and the preemptions of each point in one line, for a mail.
+pub fn brief(study: &Study) -> Option<Table> {
+    let title = format!("{}/s, and preemptions", capitalize(sentences::operations(study)));
+    let head = ["point", "Median", "95 % exact", "LHP/s", "LWP/s", "wasted"];
+    Table::new("brief", &title, "", &head).by_facet(study, |point| {
+        let median = point.rate?.median;
+        let [lhp, lwp, _] = in_lock(point.preempted, false);
+        let wasted = point.preempted.and_then(|preempted| preempted.wasted_share);
+        let wasted = wasted.map_or_else(dash, percent);
+        Some(vec![si(median.value), within(&median, si), lhp, lwp, wasted])
+    })
+}
+
 /// Other behaviour of vCPUs: halts, waits, and targets of preemptions.
 fn behaviour(study: &Study) -> Option<Table> {
     let is_observed = |point: &PointStudy| point.preempted.is_some_and(|it| it.in_lock.is_observed);
@@ -324,7 +339,7 @@ fn host(study: &Study) -> Option<Table> {
                     waited: runnable in the host's run queue; steal: as counted by the guests' \
                     kernels."
             .to_owned();
-    let remarks: [(bool, &str); 5] = [
+    let remarks: [(bool, &str); 6] = [
         (
             rates().all(|rates| rates.threads.is_none()),
             "No times: the host's kernel does not count them (/proc/PID/schedstat).",
@@ -333,7 +348,8 @@ fn host(study: &Study) -> Option<Table> {
             rates().all(|rates| rates.guest_steal.is_none()),
             "No steal: the payload does not report it.",
         ),
-        (rates().all(|rates| rates.yields.is_none()), "No yields: KVM does not count them."),
+        (rates().all(|rates| rates.yields.is_none()), "No calls: KVM does not count them."),
+        (rates().any(|rates| rates.yields.is_some()), "calls/s: hypercalls that yield."),
         (
             rates().all(|rates| rates.pause_exits.is_none()),
             "No pause-loop exits (PLE): KVM does not count them.",
@@ -348,7 +364,7 @@ fn host(study: &Study) -> Option<Table> {
         note += remark;
     }
     let head =
-        ["point", "ran", "by vCPU", "by VM", "waited", "steal", "yields/s", "PLE/s", "longest"];
+        ["point", "ran", "by vCPU", "by VM", "waited", "steal", "calls/s", "PLE/s", "longest"];
     let extremes =
         |extremes: Extremes| format!("{} .. {}", percent(extremes.least), percent(extremes.most));
     Table::new("host-counts", "The host's scheduler and KVM", &note, &head).by_facet(

@@ -85,7 +85,8 @@ pub fn render(document: &Document, form: Form) -> String {
         text += &tables(&document.tables);
         text += &format!("\n{findings}\n{}", document.setup);
     } else {
-        if !document.leagues.is_empty() || !document.answer.is_empty() {
+        let has_answer = !document.leagues.is_empty() || !document.answer.is_empty();
+        if has_answer && !findings.is_empty() {
             text.push('\n');
         }
         text += &findings;

@@ -93,10 +93,7 @@ fn simulated_host_accepts_extras() {
                  --set ple=on --set halt-poll=50us --set noise=5us+1ms";
     let point = &parse(words).unwrap().points[0];
     assert_eq!(point.fault.unwrap().to_string(), "kick-dup:0.1");
-    assert_eq!(
-        point.host_extras(),
-        ["pause-loop exits on", "halt polling 50us", "background noise 5us+1ms"]
-    );
+    assert_eq!(point.host_extras(), ["PLE on", "halt polling 50us", "background noise 5us+1ms"]);
     assert!(point.to_string().contains(", halt polling 50us, "), "{point}");
     let line = serde_json::to_string(point).unwrap();
     assert_eq!(&serde_json::from_str::<study::point::Point>(&line).unwrap(), point);

@@ -199,8 +199,9 @@ axes! {
     };
     /// Pause-loop exits.
     Ple(ple) = |from, _, point| from.ple(point)?; Entry {
+        has_baseline: true,
         columns: &[text("ple", |row| row.cell.point.ple.map(|ple| ple.to_string()))],
-        ..Entry::new("ple", "pause-loop exits", |point| match point.ple {
+        ..Entry::new("ple", "PLE", |point| match point.ple {
             None if point.guest != GuestKind::Sim => "KVM's setting".into(),
             ple => or_off(ple),
         })

@@ -8,8 +8,8 @@
 //! lock (while preempted), and hence the number of waiters, which is a lower bound. The times of a
 //! release and of the guest's first instruction come from the guest, in its time stamp counter.
 //!
-//! Under the host's scheduler, slices are unknown; only the vCPUs' calls are known: their halts, kicks
-//! and wakeups.
+//! Under the host's scheduler, slices are known if it is observed. Otherwise only the vCPUs' calls are known: their
+//! halts, kicks and wakeups.
 //!
 //! A kick that ends a HLT in KVM is drawn as an arrow if the VMM sees it: with the `vmm` backend, and
 //! with `doorbell` under a pvticket schedule. Under the host's scheduler, KVM handles a doorbell's
@@ -26,6 +26,7 @@ use base::{
 use sched::{
     VcpuIndex,
     accounting::{Preemption, Totals},
+    directed_yields::{YieldOutcome, YieldRequest},
     log::{Handoff, Sighting, Slice, VmProgress},
 };
 
@@ -38,7 +39,7 @@ pub struct Timeline {
     pub span: TimeSpan,
     /// The measurement window, if known.
     pub measured: Option<TimeSpan>,
-    /// Decisions of the pvticket schedule; None under the host's scheduler.
+    /// Decisions of the schedule; None under the host's scheduler if it is not observed.
     pub schedule: Option<ScheduleTrace>,
     /// Events of each vCPU, by its index, oldest first.
     pub events: Vec<Vec<(Nanos, VcpuEvent)>>,
@@ -85,7 +86,7 @@ impl TimeSpan {
     }
 }
 
-/// The decisions of a pvticket schedule.
+/// The decisions of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleTrace {
     /// Host CPU of each slot.
@@ -98,6 +99,8 @@ pub struct ScheduleTrace {
     pub activity_samples: Vec<Sighting>,
     /// Every kick that ended a halt.
     pub handoffs: Vec<Handoff>,
+    /// Directed yields of KVM under the host's scheduler, if observed.
+    pub yields: Vec<(YieldRequest, YieldOutcome)>,
     /// Sums over the schedule.
     pub totals: Totals,
 }

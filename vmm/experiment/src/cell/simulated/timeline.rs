@@ -45,6 +45,7 @@ pub(super) fn timeline(
             preemptions,
             activity_samples: Vec::new(),
             handoffs,
+            yields: Vec::new(),
             totals,
         }),
         delayed_kicks: Vec::new(),

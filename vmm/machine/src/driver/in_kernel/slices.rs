@@ -70,7 +70,7 @@ impl SliceAccount {
             slots,
             report: BpfReport::default(),
             accounting: Accounting::new(total as usize),
-            yields: YieldOutcomes::default(),
+            yields: YieldOutcomes::new(traced),
             running: vec![None; total as usize].into(),
             waiting: vec![None; total as usize].into(),
             times: stats::histograms(),
@@ -119,7 +119,8 @@ impl SliceAccount {
             RecordKind::Asked { vcpu: asked, cause, locks } => {
                 let Some(to) = self.index(record.machine, *asked) else { return };
                 let (cause, activity) = (*cause, decode(*asked, locks));
-                self.yields.ask(YieldRequest { by: vcpu, to, cause, activity, place });
+                let at = record.at;
+                self.yields.ask(YieldRequest { at, by: vcpu, to, cause, activity, place });
             }
             RecordKind::Answered { granted } => self.yields.answer(vcpu, *granted),
             RecordKind::Ended { end, locks, extended, .. } => {
@@ -220,7 +221,7 @@ impl SliceAccount {
 
     /// Returns the results in the form of the user-space driver. `until` is the current time.
     pub(super) fn sched_report(&self, hits: Option<Hits>, until: Nanos) -> SchedReport {
-        let captured = self.trace.as_ref().map(|trace| trace.data(until));
+        let captured = self.trace.as_ref().map(|trace| trace.data(self.yields.traced(), until));
         let began = captured.as_ref().map_or(Nanos::ZERO, |captured| captured.began);
         let recording = Recording {
             vcpus: self.running.len() as u32,

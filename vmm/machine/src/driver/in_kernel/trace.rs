@@ -3,6 +3,7 @@
 use crate::driver::{Meter, TraceData, capture::METER_INTERVAL};
 use base::units::Nanos;
 use sched::{
+    directed_yields::{YieldOutcome, YieldRequest},
     event::LockActivity,
     log::{self, Sighting, VmProgress},
 };
@@ -43,13 +44,14 @@ impl KernelTrace {
         }
     }
 
-    pub(super) fn data(&self, until: Nanos) -> TraceData {
+    pub(super) fn data(&self, yields: &[(YieldRequest, YieldOutcome)], until: Nanos) -> TraceData {
         let began = self.slices.iter().map(|(began, _)| *began).min().unwrap_or(until);
         let mut sightings = self.sightings.clone();
         sightings.sort_by_key(|sighting| sighting.at);
         TraceData {
             sightings,
             handoffs: Vec::new(),
+            yields: yields.to_vec(),
             progress: self.progress.clone(),
             lost_sightings: self.lost,
             lost_handoffs: 0,
