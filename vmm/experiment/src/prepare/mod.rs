@@ -12,7 +12,7 @@ use crate::{
 };
 use base::chain::chain;
 use kvm::KvmKind;
-use study::point::{HostKernel, HostKind, Point};
+use study::point::{GuestKind, HostKernel, HostKind, Point};
 
 /// Prepares this host for its points, and refuses needs that a host does not meet. A worker prepares the
 /// emulated host with its `kernel`. Returns this host's control groups, removed on drop.
@@ -26,7 +26,9 @@ pub(crate) fn begin(
         driver::check_emulated(point.driver, kernel)?;
         pause_loop::check_emulated(point.ple, kernel)
     })?;
-    let named = on(HostKind::Direct).filter_map(|point| point.ple);
+    // A simulated host has any window.
+    let measured = on(HostKind::Direct).filter(|point| point.guest != GuestKind::Sim);
+    let named = measured.filter_map(|point| point.ple);
     pause_loop::check_here(named, || KvmFacts::read(&HostFiles::host(), KvmKind::detect()))?;
     if let Some(point) = on(HostKind::Direct).find(|point| !point.driver.is_user()) {
         let need = format!("driver {}", point.driver);
