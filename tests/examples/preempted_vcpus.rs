@@ -70,8 +70,8 @@ fn records(kcore: &Kcore, vcpus: usize) -> anyhow::Result<Vec<u64>> {
             .with_context(|| format!("the address of {name}"))
     };
     let (record, offsets) = (address("steal_time")?, address("__per_cpu_offset")?);
-    let of = |vcpu| Ok(record.wrapping_add(word(&kcore.read::<8>(offsets + 8 * vcpu)?)));
-    (0..vcpus as u64).map(of).collect()
+    let record_of = |vcpu| Ok(record.wrapping_add(word(&kcore.read::<8>(offsets + 8 * vcpu)?)));
+    (0..vcpus as u64).map(record_of).collect()
 }
 
 fn run_on(vcpu: usize) -> rustix::io::Result<()> {

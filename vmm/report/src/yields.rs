@@ -47,18 +47,18 @@ pub(crate) fn table(study: &Study) -> Option<Table> {
 type Column = (&'static str, fn(&DirectedYields) -> u64);
 
 const COLUMNS: [Column; 12] = [
-    ("spin", |counts| counts.spins),
-    ("kick", |counts| counts.kicks),
-    ("IPI", |counts| counts.calls),
+    (cause(YieldCause::Spin), |counts| counts.spins),
+    (cause(YieldCause::Kick), |counts| counts.kicks),
+    (cause(YieldCause::Call), |counts| counts.calls),
     ("holder", |counts| counts.holder),
     ("next", |counts| counts.next),
     ("queued", |counts| counts.queued),
     ("bystander", |counts| counts.bystander),
     ("unknown", |counts| counts.unknown),
-    ("honoured", |counts| counts.honoured),
-    ("late", |counts| counts.late),
-    ("bounced", |counts| counts.bounced),
-    ("refused", |counts| counts.refused),
+    (outcome(YieldOutcome::Honoured), |counts| counts.honoured),
+    (outcome(YieldOutcome::Late), |counts| counts.late),
+    (outcome(YieldOutcome::Bounced), |counts| counts.bounced),
+    (outcome(YieldOutcome::Refused), |counts| counts.refused),
 ];
 
 #[cfg(test)]

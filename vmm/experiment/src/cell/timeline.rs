@@ -31,6 +31,8 @@ pub(super) fn timeline(
         lost.preemptions = report.totals.preemptions - report.preemptions.len() as u64;
         lost.activity_samples = captured.lost_sightings;
         lost.handoffs = captured.lost_handoffs;
+        let yields = report.totals.directed.all();
+        lost.events += yields.saturating_sub(captured.yields.len() as u64);
         progress.clone_from(&captured.progress);
         let slices = report.recording.slices.iter();
         let since_boot = |slice: &Slice| Slice { at: captured.began.after(slice.at), ..*slice };

@@ -29,7 +29,7 @@ fn scheduled(study: &Study) -> impl Iterator<Item = (&PointStudy, Preempted)> {
 pub(super) fn wasted(study: &Study) -> Option<Figure> {
     let legend = build::legend(study);
     let mark = |point: &PointStudy| {
-        let share = point.preempted?.wasted_share?;
+        let share = point.wasted_share()?;
         Some(PlottedValue {
             y: share,
             note: percent(share),

@@ -50,7 +50,7 @@ fn throughput_drop(study: &Study) -> Option<Sentence> {
         Some(format!("{}{unit}{} {at}", si(median.value), within(&median, si)))
     };
     let (high, low) = (rate(from, &format!(" {}/s", operations(study)))?, rate(to, "")?);
-    let wasted = to.preempted.and_then(|preempted| preempted.wasted_share).map(|share| {
+    let wasted = to.wasted_share().map(|share| {
         format!(", where spinning for preempted vCPUs wastes {} of the CPUs' time", percent(share))
     });
     let wasted = wasted.unwrap_or_default();

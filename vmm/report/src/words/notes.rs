@@ -43,7 +43,7 @@ fn of_point(point: &PointStudy) -> Vec<String> {
     }
     let may_yield = point.point.guest == GuestKind::Linux || point.point.backend == PvBackend::Kvm;
     let no_yields = point.no_yields.as_ref().filter(|_| may_yield);
-    notes.extend(no_yields.map(|why| format!("yields are not observed: {why}")));
+    notes.extend(no_yields.map(|reason| format!("yields are not observed: {reason}")));
     notes.extend(disturbed::notes(point));
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock reached the threshold", si(waits)));

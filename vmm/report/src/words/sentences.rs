@@ -216,7 +216,8 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
     let busy = sessions.filter_map(|session| busy(&session.host)).next();
     let moved = study.moved.as_ref().map(moved::sentence);
     let unobserved = study.points.iter().find_map(|point| point.unobserved.as_ref());
-    let unobserved = unobserved.map(|why| format!("the host's scheduler was not observed: {why}"));
+    let unobserved =
+        unobserved.map(|reason| format!("the host's scheduler was not observed: {reason}"));
     let disturbed = [disturbed::quota(study), disturbed::summary_with_points(study)];
     let of_the_host = disturbed.into_iter().chain([busy, moved, unobserved]);
     sentences.extend(of_the_host.flatten().map(caution_sentence));

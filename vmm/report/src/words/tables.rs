@@ -282,8 +282,7 @@ pub fn brief(study: &Study) -> Option<Table> {
     Table::new("brief", &title, "", &head).by_facet(study, |point| {
         let median = point.rate?.median;
         let [lhp, lwp, _] = in_lock(point.preempted, false);
-        let wasted = point.preempted.and_then(|preempted| preempted.wasted_share);
-        let wasted = wasted.map_or_else(dash, percent);
+        let wasted = point.wasted_share().map_or_else(dash, percent);
         Some(vec![si(median.value), within(&median, si), lhp, lwp, wasted])
     })
 }
@@ -318,7 +317,7 @@ fn behaviour(study: &Study) -> Option<Table> {
             observed_lhp,
             observed_lwp,
             observed_queued,
-            preempted.and_then(|preempted| preempted.wasted_share).map_or_else(dash, percent),
+            point.wasted_share().map_or_else(dash, percent),
             preempted.and_then(|preempted| preempted.wasted).map_or_else(dash, si),
         ])
     })

@@ -129,8 +129,7 @@ fn max(study: &Study, pick: impl Fn(&PointStudy) -> Option<f64>) -> Option<(&Poi
 
 /// Title of the figure of wasted time.
 pub fn wasted(study: &Study) -> String {
-    let share = |point: &PointStudy| point.preempted.and_then(|preempted| preempted.wasted_share);
-    match max(study, share) {
+    match max(study, PointStudy::wasted_share) {
         Some((point, share)) if share > 0.0 => format!(
             "{} wastes {} of the CPUs' time by spinning",
             point_name(study, point),

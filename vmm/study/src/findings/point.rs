@@ -233,6 +233,11 @@ impl PointStudy {
         }
     }
 
+    /// Returns the share of the slots' time that was wasted, if it is known.
+    pub fn wasted_share(&self) -> Option<f64> {
+        self.preempted?.wasted_share
+    }
+
     /// Returns the operations per second of each repetition.
     pub fn rates(&self) -> Vec<f64> {
         self.repetitions.iter().map(|repetition| repetition.rate).collect()

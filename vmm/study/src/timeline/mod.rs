@@ -116,7 +116,7 @@ pub struct DroppedEntries {
     pub activity_samples: u64,
     /// Handoffs; the last ones are dropped.
     pub handoffs: u64,
-    /// Events of vCPUs; the first ones are dropped.
+    /// Events of vCPUs, of which the first ones are dropped, and directed yields, of which the last ones are.
     pub events: u64,
 }
 
