@@ -137,10 +137,12 @@ pub fn sampler() -> anyhow::Result<PathBuf> {
     Ok(profile_folder()?.join("examples/preempted_vcpus"))
 }
 
-/// `vcpu_is_preempted()` in Debian's kernel, with four vCPUs on two slots.
+/// `vcpu_is_preempted()` in Debian's kernel, with four vCPUs on two slots. The sampling vCPU has one of them, so of
+/// each three samples of the others two find a preempted vCPU.
 ///
-/// Tolerance: a vCPU that has a slot again is late by the wakeup of its thread, and stands where the host preempts that
-/// thread, of which this record does not inform the guest. (Measured in the emulated host: 103 of 3305.)
+/// Tolerance: the sampling vCPU may lose its slot between two samples. (Measured in the emulated host: 6695 of 10 000,
+/// 676 of 1000.) A vCPU with a slot stands until its thread wakes up, and when the host preempts this thread, of
+/// which the record does not inform the guest: 103 of 3305, and 186 of 324 on a busy machine.
 fn sees_which_vcpus_are_preempted(samples: u32) -> anyhow::Result<()> {
     let boot = Boot::direct()
         .option("--kernel", files::cached(STOCK_KERNEL)?)
@@ -155,7 +157,8 @@ fn sees_which_vcpus_are_preempted(samples: u32) -> anyhow::Result<()> {
     let (preempted, ran_on, running, stood): (u32, u32, u32, u32) =
         (next()?, next()?, next()?, next()?);
     ensure!(preempted + running == samples && ran_on == 0, "{text}");
-    expect_usually!(preempted.min(running) > samples / 10, "hardly any of one kind: {text}");
-    expect_usually!(stood < running / 5, "{text}");
+    let share = f64::from(preempted) / f64::from(samples);
+    expect_usually!((share - 2.0 / 3.0).abs() < 0.1, "not two in three: {text}");
+    expect_usually!(stood < running, "{text}");
     Ok(())
 }

@@ -32,7 +32,7 @@ use base::units::{CpuList, Nanos, UnitError, VcpuId};
 use counter::read_counter;
 use kvm::{cpu_avoidance::CpuAvoidance, cpus, sys::overlay::FileRegion, vcpu::TscClock};
 use sched::policy::{Grace, Hits, PolicySpec, SliceRule};
-use slices::{SliceAccount, hits};
+use slices::SliceAccount;
 use vm_scheduler::BpfVmScheduler;
 
 pub use kernel_report::BpfReport;
@@ -252,8 +252,9 @@ impl BpfDriver {
     /// next account includes the rest.
     pub fn account(&self) -> Account {
         let mut account = self.records.slices();
-        self.records.take(&self.scheduler, &mut account);
+        // Later than this, records may be missing.
         let at = now();
+        self.records.take(&self.scheduler, &mut account);
         account.catch_up(|vm| self.records.lines[vm].get(), at);
         Account {
             at,
@@ -265,7 +266,8 @@ impl BpfDriver {
 
     fn hits(&self) -> Option<Hits> {
         let injects = matches!(self.policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
-        injects.then(|| self.scheduler.counts().ok().as_ref().map(hits)).flatten()
+        let counts = self.scheduler.counts().ok().filter(|_| injects)?;
+        Some(Hits { hits: counts.hits, guesses: 0, misses: counts.misses })
     }
 
     /// Returns the reason once the kernel has ended the scheduler, up to 100 ms later. The vCPU threads

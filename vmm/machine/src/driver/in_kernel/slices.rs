@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use bpf::{Locks, Record, RecordKind, RecordedEnd, SchedulerCounts};
+use bpf::{Locks, Record, RecordKind, RecordedEnd};
 
 use super::{
     activity::activity, extensions::RecordedExtensions, kernel_report::BpfReport,
@@ -34,6 +34,8 @@ pub(super) struct SliceAccount {
     slots: HashMap<u32, SlotId>,
     pub(super) report: BpfReport,
     accounting: Accounting,
+    /// Times without a slot of holders and of vCPUs next in line, as last returned.
+    off: [u64; 2],
     yields: YieldOutcomes,
     /// By vCPU, the start of its current slice.
     running: Box<[Option<Nanos>]>,
@@ -70,6 +72,7 @@ impl SliceAccount {
             slots,
             report: BpfReport::default(),
             accounting: Accounting::new(total as usize),
+            off: [0; 2],
             yields: YieldOutcomes::new(traced),
             running: vec![None; total as usize].into(),
             waiting: vec![None; total as usize].into(),
@@ -180,7 +183,7 @@ impl SliceAccount {
         }
         if let Some(trace) = &mut self.trace {
             let ran = record.at.since(began);
-            let free = matches!(activity, LockActivity::Free);
+            let free = activity == LockActivity::Free;
             let slice = log::Slice { at: Nanos::ZERO, ran, vcpu, slot, end, point: None, free };
             trace.add(began, slice, activity);
         }
@@ -209,9 +212,14 @@ impl SliceAccount {
         }
     }
 
-    /// Returns the sums, including ongoing preemptions up to `now`.
-    pub(super) fn totals(&self, now: Nanos) -> Totals {
-        Totals { directed: self.yields.counts(), ..self.accounting.totals_at(now) }
+    /// Returns the sums, including ongoing preemptions up to `now`. Sums never decrease, although a preemption may
+    /// have ended before `now` in a record that is read later, or lost.
+    pub(super) fn totals(&mut self, now: Nanos) -> Totals {
+        let totals = self.accounting.totals_at(now);
+        let [holders, next] = self.off;
+        self.off = [totals.holders_off_ns.max(holders), totals.next_off_ns.max(next)];
+        let [holders_off_ns, next_off_ns] = self.off;
+        Totals { directed: self.yields.counts(), holders_off_ns, next_off_ns, ..totals }
     }
 
     /// Returns the extensions of ended slices, under a policy that grants any.
@@ -244,11 +252,6 @@ impl SliceAccount {
             lost: self.report.lost + self.report.lost_others,
         }
     }
-}
-
-/// Returns hits and misses of a policy that injects preemptions.
-pub(super) const fn hits(counts: &SchedulerCounts) -> Hits {
-    Hits { hits: counts.hits, guesses: 0, misses: counts.misses }
 }
 
 /// Converts the end of a slice to the user-space driver's form. `None` if the slice continues.

@@ -89,8 +89,32 @@ fn classifies_preemptions_like_the_user_driver() {
 }
 
 #[test]
+fn sums_never_decrease() {
+    let back = record(0, 60, RecordKind::Began);
+    let back_and_off = [back, ended(0, 70, RecordedEnd::Slice, waiter(4))];
+    let cases: [(&str, &[Record], [u64; 2]); 4] = [
+        ("it is still off", &[], [150, 0]),
+        ("the record of its return is late", &[back], [100, 0]),
+        ("it is late, and the next preemption has begun", &back_and_off, [100, 130]),
+        // The second preemption replaces the first.
+        ("it is lost", &back_and_off[1..], [100, 130]),
+    ];
+    for (name, records, expected) in cases {
+        let mut account =
+            account(&[record(0, 0, RecordKind::Began), ended(0, 50, RecordedEnd::Slice, holder())]);
+        let before = account.totals(Nanos(150));
+        for record in records {
+            account.add(record, None, Nanos(10_000));
+        }
+        let totals = account.totals(Nanos(200));
+        assert_eq!([totals.holders_off_ns, totals.next_off_ns], expected, "{name}");
+        let _ = totals - before;
+    }
+}
+
+#[test]
 fn spinning_for_a_preempted_holder_is_wasted_until_it_is_back() {
-    let account = account(&[
+    let mut account = account(&[
         record(0, 0, RecordKind::Began),
         record(1, 10, RecordKind::Began),
         ended(0, 100, RecordedEnd::Slice, holder()),
@@ -112,7 +136,7 @@ fn yields_are_asked_of_vcpus_in_their_own_state() {
     };
     let began =
         |vcpu, at, switches| Record { cpu: 1, switches, ..record(vcpu, at, RecordKind::Began) };
-    let account = account(&[
+    let mut account = account(&[
         asked(0, 1, 10, waiter(4)),
         record(0, 11, RecordKind::Answered { granted: false }),
         asked(0, 3, 12, holder()),
@@ -128,7 +152,7 @@ fn yields_are_asked_of_vcpus_in_their_own_state() {
 
 #[test]
 fn host_threads_do_not_end_slices() {
-    let account = account(&[
+    let mut account = account(&[
         record(0, 0, RecordKind::Began),
         ended(0, 40, RecordedEnd::Taken, holder()),
         ended(0, 90, RecordedEnd::Slice, free()),
@@ -140,7 +164,7 @@ fn host_threads_do_not_end_slices() {
 
 #[test]
 fn records_of_unknown_vcpus_are_left_out() {
-    let account =
+    let mut account =
         account(&[record(4, 0, RecordKind::Began), ended(9, 5, RecordedEnd::Slice, holder())]);
     assert_eq!(account.totals(Nanos(10)), Totals::default());
 }
