@@ -4,8 +4,9 @@
 #
 #   fetch.sh                        once; prints one line if it is present already
 #   fetch.sh --refresh              also if it is present
-#   HOST_DEB=PLACE fetch.sh         from local packages: a file, or a folder of *.deb
+#   HOST_DEB=PLACE fetch.sh         from local packages: a file, or a folder of *.deb; or a kernel's build directory
 #   HOST_KERNEL=7 fetch.sh ...      the newest 7.x of trixie-backports, stored in addition to 6.1
+#   HOST_KERNEL=own HOST_NAME=NAME HOST_DEB=PLACE fetch.sh   a kernel of the user, unless PLACE is unchanged
 set -eu
 
 wanted="virtio_pci virtio_console kvm-amd"
@@ -13,6 +14,7 @@ suite=trixie-backports
 case ${HOST_KERNEL:-6.1} in
 6.1) name=host meta=linux-image-cloud-amd64 ;;
 7) name=host-7 meta=linux-binary-7.*-cloud-amd64 ;;
+own) name=host-own-${HOST_NAME:?} meta= ;;
 *)
     echo "host: HOST_KERNEL=$HOST_KERNEL: unknown kernel; there are 6.1 and 7" >&2
     exit 2
@@ -25,6 +27,7 @@ say() { echo "host: $*"; }
 
 by_hand() {
     case $name in
+    host-own-*) ;;
     host)
         cat <<HELP
 host: to do it by hand, get the package that $meta depends on from a Debian mirror
@@ -45,7 +48,7 @@ HELP
 fail() {
     keep_reason "host: $*"
     echo "host: $*" >&2
-    {
+    [ -z "$meta" ] || {
         by_hand
         cat <<HELP
 host: or, without dpkg-deb, put these files in $cache/by-hand
@@ -62,7 +65,7 @@ spellings() { echo "$1" | sed 's/[-_]/[-_]/g'; }
 
 # Prints the path of a module in the tree $1, regardless of spelling and compression.
 find_module() {
-    find "$1/lib/modules" "$1/usr/lib/modules" -name "$(spellings "$2").ko*" 2>/dev/null | head -n 1
+    find "$1" -name "$(spellings "$2").ko" -o -name "$(spellings "$2").ko.[gxz]*" 2>/dev/null | head -n 1
 }
 
 # Whether the module $2 is built into the kernel, by its list $1 of built-in modules.
@@ -182,29 +185,52 @@ unpack() {
     if [ -z "$version" ] || [ -z "$kernel" ]; then fail "no kernel in $*"; fi
 }
 
-refresh=${1:-}
-is_there() {
-    [ "$refresh" != --refresh ] && [ -z "${HOST_DEB:-}" ] && [ -e "$cache/current/vmlinuz" ] &&
-        say "$(basename "$(readlink "$cache/current")") is in $cache"
-}
-
-unless_there
 case ${HOST_DEB:-} in
 '' | /*) at_hand=${HOST_DEB:-} ;;
 *) at_hand=$PWD/$HOST_DEB ;;
 esac
+[ -z "$at_hand" ] || [ -e "$at_hand" ] || fail "$at_hand: no such file or directory"
+
+# Identifies the state of the files that are used in the package, folder or build directory.
+state() {
+    [ -z "$at_hand" ] || find "$at_hand" -maxdepth 1 \( -type f -o -type d \) -printf '%p %s %T@\n' | sort | sha256sum
+    [ ! -d "$at_hand/arch/x86" ] ||
+        find "$at_hand/arch/x86/boot/bzImage" "$at_hand/arch/x86/kvm" \( -name bzImage -o -name '*.ko' \) -printf '%p %s %T@\n' | sort
+}
+
+refresh=${1:-}
+is_there() {
+    [ "$refresh" != --refresh ] && [ -e "$cache/current/vmlinuz" ] || return 1
+    if [ -z "$meta" ]; then
+        [ "$(state)" = "$(cat "$cache/current/state" 2>/dev/null)" ]
+    else
+        [ -z "${HOST_DEB:-}" ] && say "$(basename "$(readlink "$cache/current")") is in $cache"
+    fi
+}
+
+unless_there
 begin_work
 cd "$work"
 if [ -z "$at_hand" ]; then
     download
     at_hand=$work
 fi
-if [ -d "$at_hand" ]; then unpack "$at_hand"/*.deb; else unpack "$at_hand"; fi
+if [ -d "$at_hand/arch/x86" ]; then
+    kernel=$at_hand/arch/x86/boot/bzImage
+    [ -f "$kernel" ] || fail "there is no $kernel: build it (make bzImage modules)"
+    version=$(cat "$at_hand/include/config/kernel.release")
+    ln -s "$at_hand" tree
+elif [ -d "$at_hand" ]; then
+    unpack "$at_hand"/*.deb
+else
+    unpack "$at_hand"
+fi
 
 mkdir -p new/modules
 cp "$kernel" new/vmlinuz
-builtin=$(find tree -name modules.builtin | head -n 1)
+state >new/state
+builtin=$(find tree/ -name modules.builtin | head -n 1)
 if [ -n "$builtin" ]; then cp "$builtin" new/; fi
-for module in $wanted; do take_module tree new "$module"; done
+for module in $wanted; do take_module tree/ new "$module"; done
 extract_elf new/vmlinuz new/vmlinux
 put_in_place "$version"

@@ -31,6 +31,7 @@ pub fn threads(
     // The workers wait twice: until all of them are ready, and until the workers of all machines are.
     let barrier = Barrier::new(count + 1);
     let (tally, barrier, work) = (&tally, &barrier, &work);
+    let mut window = Window::open(options.ports)?;
     thread::scope(|scope| {
         let ready = move || {
             barrier.wait();
@@ -39,7 +40,6 @@ pub fn threads(
         let start = move |ix| scope.spawn(move || work(ix, &ready, tally.worker(ix)?));
         let workers: Vec<_> = (0..count).map(start).collect();
         barrier.wait();
-        let mut window = Window::open();
         let is_ready = window.ready();
         barrier.wait();
         let part = is_ready.and_then(|()| measure(options, &mut window, counts_of(tally)));
@@ -113,7 +113,7 @@ pub fn processes(
         |number| Worker::start(workload, options, &CrewMember { number, tally: tally.path() });
     let mut workers = (0..count).map(start).collect::<Result<Vec<_>, _>>()?;
     workers.iter_mut().try_for_each(|worker| worker.expect("ready"))?;
-    let mut window = Window::open();
+    let mut window = Window::open(options.ports)?;
     window.ready()?;
     workers.iter_mut().try_for_each(Worker::start_work)?;
     let part = measure(options, &mut window, counts_of(&tally))?;
@@ -199,7 +199,7 @@ mod tests {
         let cells = [0, 1].map(|worker| tally.worker(worker).unwrap());
         cells[0].count();
         let (mut reader, file) = io::pipe().unwrap();
-        let mut window = Window::to(OwnedFd::from(file).into());
+        let mut window = Window::Kernel(OwnedFd::from(file).into());
         let short = Duration::from_millis(1);
         let options =
             WorkloadOptions { warm_up: short, duration: short, ..WorkloadOptions::default() };

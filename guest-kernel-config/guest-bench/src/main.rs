@@ -5,6 +5,7 @@ mod crew;
 mod longest;
 mod mapping;
 mod options;
+mod ports;
 mod postgres;
 mod report;
 mod stats;
@@ -43,7 +44,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
-            ExitCode::FAILURE
+            match error.kind() {
+                // A program that cannot be started.
+                io::ErrorKind::NotFound => ExitCode::from(USAGE),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -62,6 +67,7 @@ fn run(workload: &'static workload::Workload, options: &WorkloadOptions) -> io::
         violations: parts.iter().map(|part| part.violations).sum(),
         spinlocks: stats::chosen_spinlocks(),
         stats: counts,
+        output: parts.iter().find_map(|part| part.output.clone()),
         parts,
     };
     print(&if options.json { report.json()? } else { report.text() })

@@ -33,6 +33,10 @@ pub struct WorkloadOptions {
     /// Increments between a release and the next acquisition.
     pub think: u32,
     pub json: bool,
+    /// First of the VMM's I/O ports, for kernels that do not announce the window themselves.
+    pub ports: Option<u16>,
+    /// program: the command and its arguments.
+    pub command: Vec<OsString>,
     /// Number of online CPUs.
     pub cpus: usize,
 }
@@ -89,6 +93,8 @@ impl Default for WorkloadOptions {
             critical: 50,
             think: 200,
             json: false,
+            ports: None,
+            command: Vec::new(),
             cpus: thread::available_parallelism().map_or(1, usize::from),
         }
     }
@@ -129,6 +135,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, String
                 worker = Some(number("--worker", &text(&mut parser)?, &(0..=MAX_WORKERS))?);
             }
             Arg::Long("tally") => tally = text(&mut parser)?,
+            Arg::Long("ports") => {
+                let base = number("--ports", &text(&mut parser)?, &(0..=u16::MAX.into()))?;
+                options.ports = u16::try_from(base).ok();
+            }
             Arg::Long("warm-up") => {
                 options.warm_up = seconds("--warm-up", &text(&mut parser)?, 0.0)?;
             }
@@ -159,6 +169,9 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Action, String
                 let name = name.string().map_err(message)?;
                 let entry = workload::ALL.iter().find(|workload| workload.name == name);
                 workload = Some(entry.ok_or_else(|| format!("no workload '{name}'"))?);
+            }
+            Arg::Value(word) if workload.is_some_and(|entry| entry.name == "program") => {
+                options.command.push(word);
             }
             other => return Err(other.unexpected().to_string()),
         }
@@ -245,6 +258,10 @@ mod tests {
         assert_eq!(workload.name, "mmap");
         assert_eq!((options.duration, options.workers), (Duration::from_millis(500), Some(3)));
         assert!(options.json && options.mib == 1);
+        let Ok(Action::Run(_, options)) = parsed("open-read-close --sizes 0,100") else { panic!() };
+        assert_eq!(options.sizes, [0, 100]);
+        let Ok(Action::Run(_, options)) = parsed("program --json -- x --mib 3") else { panic!() };
+        assert_eq!((options.command.len(), options.mib), (3, 128));
         let Ok(Action::Run(_, options)) = parsed("open-read-close --sizes 0,100") else { panic!() };
         assert_eq!(options.sizes, [0, 100]);
     }

@@ -22,6 +22,9 @@ pub struct WorkloadPart {
     /// The longest operation, if it was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_seconds: Option<f64>,
+    /// See [`WorkloadReport::output`].
+    #[serde(skip)]
+    pub output: Option<String>,
     /// Number of violations of mutual exclusion, if it was checked.
     #[serde(skip)]
     pub violations: Option<u64>,
@@ -68,6 +71,9 @@ pub struct WorkloadReport {
     pub spinlocks: Option<String>,
     /// The kernel's lock counters over the windows, if it has any.
     pub stats: Option<Value>,
+    /// The end of a program's stdout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
     pub parts: Vec<WorkloadPart>,
 }
 
@@ -126,6 +132,7 @@ mod tests {
             violations: None,
             spinlocks: None,
             stats: None,
+            output: None,
             parts,
         };
         let text = report.text();

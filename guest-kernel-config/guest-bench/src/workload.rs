@@ -8,6 +8,7 @@ mod messaging;
 mod mmap;
 mod open_read_close;
 mod pgbench;
+mod program;
 mod shootdown;
 pub mod spawn;
 
@@ -36,6 +37,7 @@ pub const ALL: &[Workload] = &[
     shootdown::WORKLOAD,
     kernel::WORKLOAD,
     pgbench::WORKLOAD,
+    program::WORKLOAD,
 ];
 
 #[cfg(test)]
@@ -53,12 +55,13 @@ mod tests {
         parts.iter().all(|part| part.operations.iter().any(|count| *count > 0))
     }
 
-    /// Excludes the workloads that start this program again, the kernel's own, and PostgreSQL's. On a busy
+    /// Excludes the workloads that start this program again or others, the kernel's own, and PostgreSQL's. On a busy
     /// host a short window may pass without a worker running: the last is 200 s long.
     #[test]
     fn every_thread_workload_makes_progress() {
         for workload in ALL.iter().filter(|workload| {
-            workload.each.is_none() && !matches!(workload.name, "lock" | "pgbench" | "spawn")
+            workload.each.is_none()
+                && !matches!(workload.name, "lock" | "pgbench" | "program" | "spawn")
         }) {
             let mut windows =
                 [20, 200, 2_000, 20_000, 200_000].map(Duration::from_millis).into_iter();

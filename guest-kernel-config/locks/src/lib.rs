@@ -103,7 +103,7 @@ pub use test_and_set::TestAndSetLock;
 pub use twa::TwaLock;
 pub use unfair_queued::UnfairQueuedLock;
 pub use wait::WaitTable;
-pub use watch::{Place, Unwatched, Watch};
+pub use watch::{Place, Spins, Unwatched, Watch};
 pub use width::Width;
 
 /// The operations that a lock needs from its machine.

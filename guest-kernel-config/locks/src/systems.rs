@@ -150,6 +150,8 @@ pub enum Origin {
     LaterKernels,
     /// Locks of the literature, each with its source in the documentation of its type.
     Literature,
+    /// A lock crate (`--lock-crate`).
+    LockCrate,
 }
 
 impl Family {
@@ -179,7 +181,7 @@ impl Needs {
 }
 
 impl Origin {
-    /// All origins, in the order of reports.
+    /// All origins of published locks, in the order of reports.
     pub const ALL: [Self; 8] = [
         Self::PvTicketlocks,
         Self::MutexAtomics,
@@ -202,6 +204,7 @@ impl Origin {
             Self::Lockrefs => "lockref on arm64, Linux 2019",
             Self::LaterKernels => "Linux since 4.2",
             Self::Literature => "locks of the literature",
+            Self::LockCrate => "a lock crate",
         }
     }
 }
@@ -259,50 +262,52 @@ macro_rules! define {
         #[repr(u32)]
         pub enum System {
             $(#[doc = $about] $system,)*
+            /// The spinlock of a guest's kernel, whichever it is. No part of this library.
+            Kernel,
         }
 
         impl System {
-            /// All systems.
+            /// All systems of the library.
             pub const ALL: &[Self] = &[$(Self::$system),*];
 
             /// The name on the command line and in tables.
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$system => $name,)* }
+                match self { $(Self::$system => $name,)* Self::Kernel => "kernel" }
             }
 
             /// A description, in one line.
             pub const fn about(self) -> &'static str {
-                match self { $(Self::$system => $about,)* }
+                match self { $(Self::$system => $about,)* Self::Kernel => "the spinlock of the guest's kernel" }
             }
 
             /// The family of systems that it can be compared with.
             pub const fn family(self) -> Family {
-                match self { $(Self::$system => Family::$family,)* }
+                match self { $(Self::$system => Family::$family,)* Self::Kernel => Family::Spinlock }
             }
 
             /// The operations that it needs from the machine.
             pub const fn needs(self) -> Needs {
-                match self { $(Self::$system => Needs::$needs,)* }
+                match self { $(Self::$system => Needs::$needs,)* Self::Kernel => Needs::Halts }
             }
 
             /// Number of vCPUs that it supports; the limit of a VM may be lower.
             pub const fn max_cpus(self) -> u32 {
-                match self { $(Self::$system => max_cpus!($family $lock),)* }
+                match self { $(Self::$system => max_cpus!($family $lock),)* Self::Kernel => u32::MAX }
             }
 
             /// Whether it is a spinlock that serves CPUs in the order of arrival.
             pub const fn is_fifo(self) -> bool {
-                match self { $(Self::$system => is_fifo!($family $lock),)* }
+                match self { $(Self::$system => is_fifo!($family $lock),)* Self::Kernel => false }
             }
 
             /// Bound on the bypasses of a waiter for it, or for its lock; `None` for counters.
             pub const fn bypass(self) -> Option<Bypass> {
-                match self { $(Self::$system => bypass!($family $lock),)* }
+                match self { $(Self::$system => bypass!($family $lock),)* Self::Kernel => None }
             }
 
             /// The origin.
             pub const fn origin(self) -> Origin {
-                match self { $(Self::$system => Origin::$origin,)* }
+                match self { $(Self::$system => Origin::$origin,)* Self::Kernel => Origin::LaterKernels }
             }
         }
     };
@@ -337,7 +342,8 @@ impl FromStr for System {
     type Err = UnknownSystem;
 
     fn from_str(name: &str) -> Result<Self, UnknownSystem> {
-        Self::ALL.iter().copied().find(|system| system.name() == name).ok_or(UnknownSystem)
+        let known = Self::ALL.iter().chain(&[Self::Kernel]);
+        known.copied().find(|system| system.name() == name).ok_or(UnknownSystem)
     }
 }
 

@@ -104,21 +104,24 @@ pub struct Unwatched;
 impl Watch for Unwatched {}
 
 /// Counts a waiter's spin iterations for [`Watch::spun_out`].
-pub(crate) struct Spins {
+#[derive(Debug)]
+pub struct Spins {
     /// [`Watch::spin_limit`].
     limit: u32,
     remaining: u32,
 }
 
 impl Spins {
+    /// Begins to count the iterations of a wait.
     #[inline]
-    pub(crate) fn new<W: Watch>(watch: &W) -> Self {
+    pub fn new<W: Watch>(watch: &W) -> Self {
         let limit = watch.spin_limit();
         Self { limit, remaining: limit }
     }
 
+    /// Begins again, after a halt.
     #[inline]
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.remaining = self.limit;
     }
 
@@ -126,7 +129,7 @@ impl Spins {
     /// after the last iteration of a count, so that a waiter that halts at that very moment gives
     /// up its CPU once and not twice.
     #[inline]
-    pub(crate) fn count<W: Watch>(&mut self, watch: &W, ticket: Option<u16>) {
+    pub fn count<W: Watch>(&mut self, watch: &W, ticket: Option<u16>) {
         if self.limit == 0 {
             return;
         }
@@ -140,7 +143,7 @@ impl Spins {
     /// Spins until `is_over`, as a waiter for `ticket`, if it has one.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn until<P: Pv, W: Watch>(
+    pub fn until<P: Pv, W: Watch>(
         &mut self,
         cpu: &Cpu<'_, P, W>,
         ticket: Option<u16>,
@@ -158,7 +161,7 @@ impl Spins {
     /// Like [`Pv::spin`], but not past an iteration that requires a notification.
     #[inline(always)]
     #[track_caller]
-    pub(crate) fn spin<P: Pv>(&mut self, pv: &P, limit: u32) -> u32 {
+    pub fn spin<P: Pv>(&mut self, pv: &P, limit: u32) -> u32 {
         if self.limit == 0 {
             return pv.spin(limit);
         }

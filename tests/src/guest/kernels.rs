@@ -8,6 +8,7 @@ tests![
     every_kernel_excludes_under_overcommit => Long("15 s: both guest kernels, all locks"),
     preemptions_in_queued_locks_are_classified => Long("40 s: a comparison of both guest kernels"),
     a_kernel_with_other_locks_is_rejected,
+    an_unpatched_kernel_has_rates,
 ];
 
 /// Every lock of every kernel, with all backends that can serve it.
@@ -77,6 +78,23 @@ fn a_kernel_with_other_locks_is_rejected() -> anyhow::Result<()> {
     let kernel = files::cached(files::BUILT_KERNEL)?;
     let words = ["compare", "--host", "direct", "--guest", "linux", "--locks", "pv-queued"];
     let program = pvticket(words).args(["--vcpus", "2", "--seconds", "0.1", "--runs", "1"]);
-    let ran = program.args(["--stock-kernel"]).args([&kernel]).run()?.exits(1)?;
+    let ran = program.args(["--guest-kernel"]).args([&kernel]).run()?.exits(1)?;
     ran.stderr_has(&["the guest's locks are not pv-queued", "ticketlocks"]).map(drop)
+}
+
+/// Debian's kernel, by the name of its file: rates from its user space, and dashes for counts that it does not have. A
+/// kernel without the requested workload costs one cell.
+fn an_unpatched_kernel_has_rates() -> anyhow::Result<()> {
+    let debian = format!("debian={}", files::cached(files::STOCK_KERNEL)?.display());
+    let options = "--host direct --guest linux --policy rr --vcpus 2x --seconds 0.3 --guest-kernel";
+    let compare = |more: &str| {
+        let program = pvticket(["compare"]).args(options.split(' ')).args([&debian]);
+        program.args(more.split(' ')).limit(300)
+    };
+    let run = Compared::new(compare("--runs 1"))?.run()?;
+    ensure!(run["halts_uncounted"] == true && operations(&run) > 0, "{run}");
+    let ran = compare("--runs 3 --workload lock").run()?.exits(1)?;
+    let failures = String::from_utf8_lossy(&ran.stderr).matches("failed: ").count();
+    ensure!(failures == 1, "{failures} failures: {}", ran.show());
+    Ok(())
 }

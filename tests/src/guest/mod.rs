@@ -12,6 +12,7 @@ mod locks;
 mod machine;
 mod packed;
 mod pgbench;
+mod programs;
 mod schedule;
 mod shell;
 pub mod steal;
@@ -38,6 +39,7 @@ pub fn tests() -> Vec<Test> {
         workloads::TESTS,
         kernels::TESTS,
         pgbench::TESTS,
+        programs::TESTS,
         shell::TESTS,
         steal::TESTS,
         stock::TESTS,

@@ -23,6 +23,7 @@ tests![
     unreadable_stdin_is_a_failure,
     a_signal_ends_a_run_in_the_emulated_host,
     the_option_selects_the_host_kernel,
+    a_build_directory_is_a_host_kernel,
     a_kernel_of_300_megabytes_boots => Long("15 s: its copies in an emulated machine"),
 ];
 
@@ -204,5 +205,32 @@ fn a_kernel_of_300_megabytes_boots() -> anyhow::Result<()> {
         .run()?
         .exits(0)?
         .stdout_is("up\n")?;
+    Ok(())
+}
+
+/// A build directory, made of the kernel and modules in the cache. It is prepared once, and again after a change.
+fn a_build_directory_is_a_host_kernel() -> anyhow::Result<()> {
+    let (folder, from) = (files::scratch()?, files::cached("host/current/vmlinuz")?);
+    let [boot, config] = ["arch/x86/boot", "include/config"].map(|name| folder.path().join(name));
+    fs::create_dir_all(&boot)?;
+    fs::create_dir_all(&config)?;
+    fs::copy(&from, boot.join("bzImage"))?;
+    fs::write(config.join("kernel.release"), "6.1.0-mine\n")?;
+    fs::create_dir(folder.path().join("arch/x86/kvm"))?;
+    fs::copy(from.with_file_name("modules.builtin"), folder.path().join("modules.builtin"))?;
+    for module in fs::read_dir(from.with_file_name("modules"))? {
+        let module = module?;
+        fs::copy(module.path(), folder.path().join("arch/x86/kvm").join(module.file_name()))?;
+    }
+    let option = format!("--host-kernel=of-a-test={}", folder.path().display());
+    let is_new = || -> anyhow::Result<bool> {
+        let ran = shell(&[&option], "BUSYBOX uname -r").run()?.exits(0)?;
+        ensure!(ran.text()?.contains("6.1.0"), "{}", ran.show());
+        Ok(String::from_utf8_lossy(&ran.stderr).contains("6.1.0-mine is now in "))
+    };
+    is_new()?;
+    ensure!(!is_new()?, "prepared without a change");
+    fs::copy(&from, boot.join("bzImage"))?;
+    ensure!(is_new()?, "not prepared after a change");
     Ok(())
 }

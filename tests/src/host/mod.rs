@@ -29,6 +29,7 @@ mod keys;
 mod league;
 mod library;
 mod limits;
+mod lock_crates;
 mod many_cpus;
 mod observer;
 mod outputs;
@@ -85,6 +86,7 @@ pub fn tests() -> Vec<Test> {
         ends::TESTS,
         league::TESTS,
         library::TESTS,
+        lock_crates::TESTS,
         unit_of_work::TESTS,
         faults::TESTS,
         resume::TESTS,

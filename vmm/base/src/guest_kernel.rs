@@ -1,10 +1,10 @@
-//! Guest kernels built by `pvticket setup`: their Linux version and their spinlocks.
+//! Guest kernels: their Linux version and their spinlocks.
 
 use serde::{Deserialize, Serialize};
 
-use crate::names;
+use crate::{label::Label, names_or_own};
 
-/// Linux version of a guest kernel.
+/// Linux version of a guest kernel built by `pvticket setup`, or the name of another kernel.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GuestKernel {
     /// 6.1, the kernel of Debian 12.
@@ -14,6 +14,8 @@ pub enum GuestKernel {
     Linux6_12,
     /// The newest 7.x in the backports of Debian 13.
     Linux7,
+    /// A file of the user.
+    Own(Label),
 }
 
 /// Spinlocks of a guest kernel.
@@ -26,14 +28,11 @@ pub enum Flavour {
     Stock,
 }
 
-names!(
-    GuestKernel, "unknown guest kernel '{}': 6.1, 6.12 or 7":
-    Linux6_1 "6.1", Linux6_12 "6.12", Linux7 "7"
-);
+names_or_own!(GuestKernel: Linux6_1 "6.1", Linux6_12 "6.12", Linux7 "7");
 
 impl GuestKernel {
-    /// The value for points that name no kernel: guests without a kernel, and kernel files named by the user.
-    /// It is not the default.
+    /// The value for points that name no kernel: guests without a kernel, and kernel files in stores of
+    /// older versions. It is not the default.
     pub const UNNAMED: Self = Self::Linux6_1;
 
     /// [`UNNAMED`](Self::UNNAMED), for serde.
@@ -46,29 +45,25 @@ impl GuestKernel {
         *self == Self::UNNAMED
     }
 
+    /// Whether it is a file of the user, with any spinlock.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
     /// Returns the part of `pvticket setup` that builds the kernel.
-    pub const fn setup_part(self, flavour: Flavour) -> &'static str {
-        match (self, flavour) {
-            (Self::Linux6_1, Flavour::Ticket) => "kernel-6.1",
-            (Self::Linux6_1, Flavour::Stock) => "kernel-stock-6.1",
-            (Self::Linux6_12, Flavour::Ticket) => "kernel",
-            (Self::Linux6_12, Flavour::Stock) => "kernel-stock",
-            (Self::Linux7, Flavour::Ticket) => "kernel-7",
-            (Self::Linux7, Flavour::Stock) => "kernel-stock-7",
+    pub fn setup_part(self, flavour: Flavour) -> String {
+        let stock = if flavour == Flavour::Stock { "-stock" } else { "" };
+        if self == Self::default() {
+            format!("kernel{stock}")
+        } else {
+            format!("kernel{stock}-{self}")
         }
     }
 
     /// Returns the path of the ELF `vmlinux` in the cache directory. Each path has a version: in the caches
     /// of earlier versions of pvticket, paths without a version may refer to a different Linux.
-    pub const fn file(self, flavour: Flavour) -> &'static str {
-        match (self, flavour) {
-            (Self::Linux6_1, Flavour::Ticket) => "kernel/pvticket-6.1/vmlinux",
-            (Self::Linux6_1, Flavour::Stock) => "kernel/stock-pvqspinlock-6.1/vmlinux",
-            (Self::Linux6_12, Flavour::Ticket) => "kernel/pvticket-6.12/vmlinux",
-            (Self::Linux6_12, Flavour::Stock) => "kernel/stock-pvqspinlock-6.12/vmlinux",
-            (Self::Linux7, Flavour::Ticket) => "kernel/pvticket-7/vmlinux",
-            (Self::Linux7, Flavour::Stock) => "kernel/stock-pvqspinlock-7/vmlinux",
-        }
+    pub fn file(self, flavour: Flavour) -> String {
+        format!("kernel/{}-{self}/vmlinux", flavour.name())
     }
 }
 
@@ -86,14 +81,6 @@ impl Flavour {
         match self {
             Self::Ticket => "PV ticketlocks",
             Self::Stock => "stock spinlocks",
-        }
-    }
-
-    /// The option that selects another kernel file.
-    pub const fn option(self) -> &'static str {
-        match self {
-            Self::Ticket => "--kernel",
-            Self::Stock => "--stock-kernel",
         }
     }
 }

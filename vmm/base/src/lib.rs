@@ -16,6 +16,7 @@ pub mod handoff;
 pub mod host_counts;
 pub mod host_extras;
 pub mod io_errors;
+pub mod label;
 pub mod names;
 pub mod other_vms;
 pub mod plural;

@@ -139,7 +139,8 @@ impl HostKernelChoice {
             (Some(kernel), _) => Ok(kernel),
             (None, None | Some("")) => Ok(HostKernel::default()),
             (None, Some(name)) => {
-                name.parse().map_err(|error| Usage(format!("{HOST_KERNEL}: {error}")))
+                let known = HostKernel::ALL.into_iter().find(|kernel| kernel.name() == name);
+                known.ok_or_else(|| Usage(format!("{HOST_KERNEL}={name}: must be 6.1 or 7")))
             }
         }
     }

@@ -30,6 +30,8 @@ use study::{
 
 /// Path of a boot's plan in the emulated host.
 const PLAN: &str = "/in/plan.json";
+/// The archive with the user's programs in the emulated host.
+const PROGRAMS: &str = "/in/programs.cpio";
 /// The cache directory in the emulated host.
 const CACHE: &str = "/in/cache";
 /// The directory for result files in the emulated host.
@@ -109,7 +111,7 @@ impl EmulatedCommand {
         self.take(file, Path::new(CACHE).join(place))
     }
 
-    /// Forwards guest kernels, to the paths of the built kernels, and the guest disk.
+    /// Forwards guest kernels, to the paths of the built kernels, the guest disk and programs.
     pub fn take_kernels(&mut self, kernels: &Kernels) -> Kernels {
         let take = |file: &KernelFile| {
             let place = Path::new(CACHE).join(file.kernel.file(file.flavour));
@@ -117,7 +119,8 @@ impl EmulatedCommand {
         };
         let copied: Kernels = kernels.iter().map(take).collect();
         let disk = kernels.guest_disk().map(|disk| self.take_guest_disk(disk));
-        copied.with_guest_disk(disk)
+        let programs = kernels.programs().map(|file| self.take_programs(file));
+        copied.with_guest_disk(disk).with_programs(programs)
     }
 
     /// Forwards busybox, to the path of a built busybox, with the list of its applets if that exists.
@@ -134,6 +137,12 @@ impl EmulatedCommand {
     pub fn take_guest_disk(&mut self, file: &Path) -> PathBuf {
         self.add_memory(file, 1);
         self.take(file, Path::new(CACHE).join(GUEST_DISK))
+    }
+
+    /// Forwards the archive with the user's programs, of which the guest has a further copy, too.
+    pub fn take_programs(&mut self, file: &Path) -> PathBuf {
+        self.add_memory(file, 1);
+        self.take(file, PROGRAMS)
     }
 
     /// Forwards a file, to `path_inside`.

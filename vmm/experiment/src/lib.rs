@@ -28,6 +28,7 @@ pub mod measure;
 pub mod open_run;
 pub mod plan;
 pub mod prepare;
+pub mod programs;
 pub mod progress;
 pub mod recording;
 pub mod reproduce;

@@ -13,7 +13,6 @@ use crate::{
     engine::Summary,
     plan::Plan,
     run::{self, RunOptions},
-    worker_pool::KernelFiles,
 };
 use base::{
     io_errors::without_path,
@@ -93,13 +92,8 @@ pub struct Measured {
 }
 
 /// Runs the remaining cells of an experiment, with its store in `folder`.
-pub fn measure(
-    plan: Plan,
-    folder: &Folder,
-    kernels: &KernelFiles,
-    options: RunOptions<'_>,
-) -> anyhow::Result<Measured> {
-    let result = run::run(plan, Some(folder.path()), kernels, options)?;
+pub fn measure(plan: Plan, folder: &Folder, options: RunOptions<'_>) -> anyhow::Result<Measured> {
+    let result = run::run(plan, Some(folder.path()), options)?;
     Ok(Measured {
         record: RunRecord::read(&result.dir)?,
         summary: result.summary,

@@ -12,23 +12,23 @@ use std::{
 use anyhow::{Context, bail};
 use humantime::format_rfc3339_seconds;
 use rustix::system::uname;
+use tempfile::TempPath;
 
 use crate::{
     Usage,
     host::{allowed_cpus, cgroups::CgroupTree, gather_facts, with_files},
     host_choice::with_quota_note,
     plan::{Plan, run_cpus},
-    prepare, recording,
-    worker_pool::{self, KernelFiles},
+    prepare, programs, recording, worker_pool,
 };
 use base::units::CpuList;
-use emulated::Parts;
+use emulated::{Parts, PartsError};
 use machine::clock;
 use os::streams::eprint_line;
 use report::perfetto;
 use study::{
-    guest::kernels::{KernelFile, Kernels},
-    point::{HostKernel, HostKind, Point},
+    guest::kernels::Kernels,
+    point::{HostKernel, Point},
     spec::Experiment,
     store::{
         Contents, Store,
@@ -52,6 +52,8 @@ pub struct OpenRun {
     pub(crate) jobs: u32,
     pub(crate) host_kernel: HostKernel,
     pub(crate) kernels: Kernels,
+    /// The archive with the user's programs, removed when dropped.
+    _programs: Option<TempPath>,
     /// The recording that a policy replays.
     pub(crate) recording: Option<PathBuf>,
     /// The file that traces are appended to.
@@ -64,25 +66,30 @@ impl Plan {
     /// Prepares this host, finds the kernels that the cells need, creates the store (in `named`, by
     /// default in [`RUNS`]) or repairs the store of a resumed run, opens the trace, and appends a
     /// session line to the store.
-    pub fn begin(
-        self,
-        named: Option<&Path>,
-        files: &KernelFiles,
-        trace: Option<&Path>,
-    ) -> anyhow::Result<OpenRun> {
+    pub fn begin(self, named: Option<&Path>, trace: Option<&Path>) -> anyhow::Result<OpenRun> {
         let finished = self.finished();
         let Self { run, experiment, resumed } = self;
         let cgroups = prepare::begin(&experiment.points, run.host_kernel, run.jobs)?;
-        let kernels = worker_pool::kernels(files, &experiment)?;
-        if experiment.points.iter().any(|point| point.host == HostKind::Emulated) {
-            // Reports a missing file before a worker starts.
-            Parts::find(run.host_kernel)?;
-        }
+        let programs = experiment.points.iter().filter_map(Point::program);
+        let programs = programs::pack(experiment.root.as_deref(), programs)?;
+        let kernels = worker_pool::kernels(&experiment)?
+            .with_programs(programs.as_ref().map(|file| file.to_path_buf()));
+        // Reports a missing file before a worker starts.
+        let hosts = worker_pool::host_kernels(&experiment).into_iter();
+        let hosts = hosts.map(|kernel| {
+            let kernel = kernel.unwrap_or(run.host_kernel);
+            Ok((kernel, Parts::find(kernel)?))
+        });
+        let hosts: Vec<(HostKernel, Parts)> = hosts.collect::<Result<_, PartsError>>()?;
         let recording = replay_file(&experiment)?;
         let (jobs, host_kernel) = (run.jobs, run.host_kernel);
         let cpus = run_cpus(&run, experiment.is_simulated)?;
-        let files_in = kernels.paths().chain(recording.as_deref());
-        worker_pool::warn_of_memory(&experiment, worker_pool::shares(&cpus, jobs).len(), files_in);
+        worker_pool::warn_of_memory(
+            &experiment,
+            &kernels,
+            worker_pool::shares(&cpus, jobs).len(),
+            recording.as_deref(),
+        );
         let (dir, mut store) = match resumed {
             Some((dir, mut store, contents)) => {
                 repair(&mut store, &contents, &dir)?;
@@ -102,7 +109,11 @@ impl Plan {
         } else {
             with_quota_note(gather_facts(&cpus), &cpus)
         };
-        let mut host = with_files(facts, kernels.iter().map(KernelFile::path));
+        let mut host = with_files(
+            facts,
+            kernels.iter().map(|file| (file.kernel.to_string(), file.path())),
+            hosts.iter().map(|(kernel, parts)| (kernel.to_string(), parts.kernel.as_path())),
+        );
         host.node = run.part.map(|_| node());
         let session = SessionLine { at_ms: clock::unix_millis(), command, host };
         store.append(&Line::Session(Box::new(session)))?;
@@ -115,6 +126,7 @@ impl Plan {
             jobs,
             host_kernel,
             kernels,
+            _programs: programs,
             recording,
             trace,
             cgroups,

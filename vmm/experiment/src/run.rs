@@ -10,7 +10,7 @@ use crate::{
     open_run::OpenRun,
     plan::Plan,
     progress::Progress,
-    worker_pool::{KernelFiles, Traced, Workers},
+    worker_pool::{Traced, Workers},
 };
 use anyhow::Context;
 use os::{
@@ -44,16 +44,11 @@ pub struct RunResult {
 
 /// Measures the remaining cells of a run, whose store is in `dir`, by default in a directory named after its
 /// spec and the time.
-pub fn run(
-    plan: Plan,
-    dir: Option<&Path>,
-    kernels: &KernelFiles,
-    options: RunOptions<'_>,
-) -> anyhow::Result<RunResult> {
+pub fn run(plan: Plan, dir: Option<&Path>, options: RunOptions<'_>) -> anyhow::Result<RunResult> {
     let runtime = runtime::build()?;
     // Before the store exists: signals must cause an orderly end at any stage.
     let stop = runtime.block_on(stop_listener())?;
-    let mut open = plan.begin(dir, kernels, options.trace)?;
+    let mut open = plan.begin(dir, options.trace)?;
     let traced = match open.trace.take() {
         Some(file) => Traced::First(file),
         None if options.keeps_traces => Traced::Last(RefCell::default()),

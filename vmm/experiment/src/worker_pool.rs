@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tokio::process::Command;
 
 use crate::{
@@ -19,7 +19,6 @@ use crate::{
         WorkerPool,
         job::{Bytes, Extras},
     },
-    host::kernel_facts,
     inside, kernel,
     open_run::OpenRun,
     worker_process::Setup,
@@ -39,18 +38,9 @@ use study::{
         kernels::{self, KernelFile, Kernels},
         workload::GuestWorkload,
     },
-    point::{GuestKind, HostKind, Point},
+    point::{GuestKind, HostKernel, HostKind, Point},
     spec::{Experiment, PlannedCell},
 };
-
-/// Guest kernels named by options.
-#[derive(Debug, Clone, Default)]
-pub struct KernelFiles {
-    /// The kernel with ticketlocks; None for the built one.
-    pub kernel: Option<PathBuf>,
-    /// The kernel with mainline's spinlocks; None for the built one.
-    pub stock_kernel: Option<PathBuf>,
-}
 
 /// Selection of the traced cells.
 #[derive(Debug)]
@@ -69,8 +59,8 @@ pub struct Workers {
     program: PathBuf,
     /// Arguments of the workers on this host.
     direct: [OsString; 2],
-    /// Arguments of the workers in the emulated host.
-    emulated: [OsString; 2],
+    /// Arguments of the workers in the emulated host, by its kernel.
+    emulated: Vec<(Option<HostKernel>, [OsString; 2])>,
     /// CPUs of each job.
     shares: Vec<Vec<usize>>,
     traced: Traced,
@@ -80,25 +70,16 @@ pub struct Workers {
     last_round: u32,
 }
 
-impl KernelFiles {
-    /// Whether no kernel is named.
-    pub const fn is_empty(&self) -> bool {
-        self.kernel.is_none() && self.stock_kernel.is_none()
-    }
-
-    /// The guests' Linux, unless the spec names it. A named file may be any Linux, which no store records.
-    pub fn default_kernel(&self) -> GuestKernel {
-        if self.is_empty() { GuestKernel::default() } else { GuestKernel::UNNAMED }
-    }
-}
-
 impl Workers {
     /// Creates the workers of this run.
     pub fn new(run: &OpenRun, traced: Traced, is_recorded: bool) -> anyhow::Result<Self> {
+        let emulated = host_kernels(&run.experiment)
+            .into_iter()
+            .map(|kernel| Ok((kernel, Setup::new(run, HostKind::Emulated, kernel).args()?)));
         Ok(Self {
             program: env::current_exe().context("cannot find this program's own file")?,
-            direct: Setup::new(run, HostKind::Direct).args()?,
-            emulated: Setup::new(run, HostKind::Emulated).args()?,
+            direct: Setup::new(run, HostKind::Direct, None).args()?,
+            emulated: emulated.collect::<anyhow::Result<_>>()?,
             shares: shares(&run.cpus, run.jobs),
             traced,
             recorded: is_recorded.then(RefCell::default),
@@ -131,90 +112,66 @@ pub(crate) fn shares(cpus: &CpuList, jobs: u32) -> Vec<Vec<usize>> {
 }
 
 /// Finds the kernels and the guest disk that the cells need. A missing file is an error before anything runs.
-pub(crate) fn kernels(files: &KernelFiles, experiment: &Experiment) -> anyhow::Result<Kernels> {
-    let mut kernel_files = Vec::new();
-    for (flavour, option) in
-        [(Flavour::Ticket, &files.kernel), (Flavour::Stock, &files.stock_kernel)]
-    {
-        let needed = needed(experiment, flavour);
-        if let Some(file) = option {
-            let kernel = single_kernel(&needed, flavour)?;
-            let file = kernel::resolve(file, flavour.option())?;
-            check_version(&file, kernel, flavour)?;
-            kernel_files.push(KernelFile::new(kernel, flavour, file));
-            continue;
-        }
-        for kernel in needed {
-            kernel_files.push(KernelFile::new(kernel, flavour, guest_kernel(kernel, flavour)?));
-        }
+pub(crate) fn kernels(experiment: &Experiment) -> anyhow::Result<Kernels> {
+    let mut files = Vec::new();
+    for (kernel, flavour) in needed(experiment) {
+        let named = experiment.guest_kernels.iter().find(|(named, _)| *named == kernel);
+        let file = match named {
+            Some((_, file)) => kernel::resolve(file, "--guest-kernel").map_err(or_built)?,
+            None if kernel.is_own() => {
+                bail!(or_built(Usage(format!(
+                    "guest kernel {kernel}: the spec does not name its file"
+                ))))
+            }
+            None => guest_kernel(kernel, flavour)?,
+        };
+        kernel::check(&file, LinuxCell::MEMORY)?;
+        files.push(KernelFile::new(kernel, flavour, file));
     }
-    kernel_files.iter().try_for_each(|file| kernel::check(file.path(), LinuxCell::MEMORY))?;
     let needs_disk =
         |point: &Point| point.guest_workload().is_some_and(GuestWorkload::needs_guest_disk);
     let disk = experiment.points.iter().any(needs_disk).then(artifacts::guest_disk).transpose()?;
-    Ok(kernel_files.into_iter().collect::<Kernels>().with_guest_disk(disk))
+    Ok(files.into_iter().collect::<Kernels>().with_guest_disk(disk))
 }
 
-/// Refuses a named file that reports another Linux than requested. Without a request, the file is not read.
-fn check_version(file: &Path, kernel: GuestKernel, flavour: Flavour) -> Result<(), Usage> {
-    if kernel.is_unnamed() {
-        return Ok(());
-    }
-    let version = kernel_facts(file).and_then(|facts| facts.version);
-    let is_other = |version: &String| {
-        let suffix = version.strip_prefix(kernel.name());
-        !suffix.is_some_and(|suffix| suffix.starts_with(['.', '-']))
-    };
-    match version.filter(is_other) {
-        None => Ok(()),
-        Some(version) => Err(Usage(format!(
-            "{} {}: it is Linux {version}, but guest kernel {kernel} was requested",
-            flavour.option(),
-            file.display()
-        ))),
-    }
+/// Returns the kernels of the emulated hosts of the cells.
+pub(crate) fn host_kernels(experiment: &Experiment) -> Vec<Option<HostKernel>> {
+    let emulated = experiment.points.iter().filter(|point| point.host == HostKind::Emulated);
+    let kernels: BTreeSet<_> = emulated.map(|point| point.host_kernel).collect();
+    kernels.into_iter().collect()
 }
 
-/// Returns the single kernel that a named file stands for.
-fn single_kernel(needed: &BTreeSet<GuestKernel>, flavour: Flavour) -> Result<GuestKernel, Usage> {
-    let option = flavour.option();
-    let mut kernels = needed.iter();
-    match (kernels.next(), kernels.next()) {
-        (Some(kernel), None) => Ok(*kernel),
-        (None, _) => Err(Usage(format!(
-            "{option}: none of the requested locks uses it; --kernel is for ticket and \
-             pv-ticket of Linux guests, --stock-kernel for their other locks"
-        ))),
-        (Some(_), Some(_)) => {
-            let names: Vec<&str> = needed.iter().map(|kernel| kernel.name()).collect();
-            Err(Usage(format!(
-                "{option}: names one kernel, but guest kernels {} are requested: name no file, or \
-                 one guest kernel",
-                names.join(", ")
-            )))
+/// Adds the alternatives to a file.
+fn or_built(Usage(reason): Usage) -> Usage {
+    let built = GuestKernel::ALL.map(GuestKernel::name).join(", ");
+    Usage(format!("{reason} (guest kernels are {built}, and files as NAME=PATH)"))
+}
+
+/// Returns the guest kernels that the cells boot, with one flavour of each of the user's.
+fn needed(experiment: &Experiment) -> Vec<(GuestKernel, Flavour)> {
+    let mut needed = Vec::new();
+    for point in experiment.points.iter().filter(|point| point.guest == GuestKind::Linux) {
+        let Some(flavour) = kernels::flavour(point.lock) else { continue };
+        let flavour = if point.guest_kernel.is_own() { Flavour::Stock } else { flavour };
+        if !needed.contains(&(point.guest_kernel, flavour)) {
+            needed.push((point.guest_kernel, flavour));
         }
     }
-}
-
-/// Returns the guest kernels of this flavour that the cells boot.
-fn needed(experiment: &Experiment, flavour: Flavour) -> BTreeSet<GuestKernel> {
-    let needs = |point: &&Point| {
-        point.guest == GuestKind::Linux && kernels::flavour(point.lock) == Some(flavour)
-    };
-    experiment.points.iter().filter(needs).map(|point| point.guest_kernel).collect()
+    needed
 }
 
 /// Guest memory of the largest cell in the emulated host.
-pub(crate) fn memory(experiment: &Experiment) -> ByteSize {
-    largest(experiment, HostKind::Emulated).unwrap_or(ByteSize(hypercalls::payload::MEMORY))
+pub(crate) fn memory(experiment: &Experiment, kernels: &Kernels) -> ByteSize {
+    largest(experiment, kernels, HostKind::Emulated)
+        .unwrap_or(ByteSize(hypercalls::payload::MEMORY))
 }
 
 /// Guest memory of the largest cell on a host; None if there is no cell.
-fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
+fn largest(experiment: &Experiment, kernels: &Kernels, host: HostKind) -> Option<ByteSize> {
     let guest_memory = |point: &Point| {
         let machine = match point.guest {
             GuestKind::Payload => hypercalls::payload::MEMORY,
-            GuestKind::Linux => LinuxCell::memory(point).0,
+            GuestKind::Linux => LinuxCell::memory(point, kernels).0,
             GuestKind::Sim => 0,
         };
         machine.saturating_mul(point.sizes().count() as u64)
@@ -231,14 +188,17 @@ fn largest(experiment: &Experiment, host: HostKind) -> Option<ByteSize> {
 /// Warns if there is less memory than `jobs` of the largest cells in parallel may need.
 pub(crate) fn warn_of_memory<'a>(
     experiment: &Experiment,
+    kernels: &'a Kernels,
     jobs: usize,
-    files: impl IntoIterator<Item = &'a Path>,
+    recording: Option<&'a Path>,
 ) {
-    if let Some(guests) = largest(experiment, HostKind::Emulated) {
-        inside::warn_of_memory(inside::memory_with(guests, files), jobs);
+    if let Some(guests) = largest(experiment, kernels, HostKind::Emulated) {
+        let files = kernels.paths().chain(recording);
+        let hosts = jobs * host_kernels(experiment).len();
+        inside::warn_of_memory(inside::memory_with(guests, files), hosts);
     }
     let name = format!("the guests of {}", count(jobs, "cell"));
-    let direct = largest(experiment, HostKind::Direct);
+    let direct = largest(experiment, kernels, HostKind::Direct);
     let note = direct.and_then(|each| inside::memory_warning(&name, each, jobs, Memory::current()));
     if let Some(note) = note {
         eprint_line(format_args!("pvticket: {note}"));
@@ -246,13 +206,12 @@ pub(crate) fn warn_of_memory<'a>(
 }
 
 impl WorkerPool for Workers {
-    fn worker(&self, host: HostKind) -> Command {
+    fn worker(&self, host: HostKind, kernel: Option<HostKernel>) -> Command {
         let mut command = Command::new(&self.program);
         command.env(confine::SECCOMP_ENV, confine::seccomp().to_string());
-        command.args(match host {
-            HostKind::Direct => &self.direct,
-            HostKind::Emulated => &self.emulated,
-        });
+        let emulated =
+            self.emulated.iter().find(|(of, _)| host == HostKind::Emulated && *of == kernel);
+        command.args(emulated.map_or(&self.direct, |(_, args)| args));
         command
     }
 

@@ -91,16 +91,16 @@ enum Changes {
 }
 
 impl Setup {
-    /// Describes a worker for the cells of a run on `host`.
-    pub(crate) fn new(run: &OpenRun, host: HostKind) -> Self {
+    /// Describes a worker for the cells of a run on `host`, with this kernel instead of the run's if it is emulated.
+    pub(crate) fn new(run: &OpenRun, host: HostKind, kernel: Option<HostKernel>) -> Self {
         let points = &run.experiment.points;
         let loads_scheduler = points.iter().any(|point| needs_of(point).driver_bpf);
         let emulated = points.iter().filter(|point| point.host == HostKind::Emulated);
         let tree = run.cgroups.as_ref().filter(|_| host == HostKind::Direct);
         Self {
             host,
-            host_kernel: run.host_kernel,
-            memory: memory(&run.experiment),
+            host_kernel: kernel.unwrap_or(run.host_kernel),
+            memory: memory(&run.experiment, &run.kernels),
             slots: emulated.map(|point| point.slots).max().unwrap_or(1),
             kernels: run.kernels.clone(),
             recording: run.recording.clone().map(OsString::from),
@@ -269,7 +269,7 @@ fn needs_of(point: &Point) -> Needs {
     Needs { schedule: !driver_bpf && !point.policy.is_host(), driver_bpf }
 }
 
-/// Returns the files that cells open: kernels and the guest disk. Their results go to stdout.
+/// Returns the files that cells open: kernels, the guest disk and programs. Their results go to stdout.
 fn files(kernels: &Kernels) -> Files {
     let mut files = Files::for_guests();
     files.read.extend(kernels.paths().map(Path::to_owned));

@@ -26,8 +26,8 @@ pub enum ArtifactError {
     Unreadable(PathBuf, #[source] io::Error),
     /// A guest kernel that `pvticket setup` has not built.
     #[error(
-        "no kernel of Linux {kernel} with {} at {path}: run `pvticket setup {}`, or name one with {}",
-        flavour.locks(), kernel.setup_part(*flavour), flavour.option()
+        "no kernel of Linux {kernel} with {} at {path}: run `pvticket setup {}`",
+        flavour.locks(), kernel.setup_part(*flavour)
     )]
     GuestKernel {
         /// The requested Linux version.
@@ -74,7 +74,7 @@ fn cached(
 /// Returns the ELF `vmlinux` of a guest kernel built by `pvticket setup`.
 pub fn guest_kernel(kernel: GuestKernel, flavour: Flavour) -> Result<PathBuf, ArtifactError> {
     let missing = |path| ArtifactError::GuestKernel { kernel, flavour, path };
-    cached(kernel.file(flavour), missing)
+    cached(&kernel.file(flavour), missing)
 }
 
 /// Returns the guest kernel with PV ticketlocks that is booted by default.

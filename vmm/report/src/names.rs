@@ -1,6 +1,6 @@
 //! Names of points in a report: only the axes on which they differ.
 
-use locks::Family;
+use locks::{Family, System};
 
 use super::{lists::unique, si::ratio};
 use base::{backend::PvBackend, handoff::HandoffSpec, plural::count};
@@ -83,7 +83,12 @@ fn lock_words(study: &Study, point: &Point, role: Role, except: &[Axis]) -> Stri
         if !is_here(Axis::Handoff) {
             named.handoff = HandoffSpec::NONE;
         }
-        named.lock_name()
+        match layout.role(Axis::GuestKernel) {
+            role if named.lock != System::Kernel || role == Role::None => named.lock_name(),
+            // The kernel's name is another part of the point's name.
+            role if role == of_lock => String::new(),
+            _ => named.lock.to_string(),
+        }
     } else {
         let options = [Axis::Backend, Axis::Handoff].into_iter().filter(|axis| is_here(*axis));
         options.map(|axis| axis.value(point)).collect::<Vec<_>>().join(" ")
@@ -135,6 +140,9 @@ pub fn name_in_facet(study: &Study, point: &Point) -> String {
     let at = match study.layout.x {
         // The lock is the whole name.
         axis if LOCK_AXES.contains(&axis) => x_value(study, point),
+        Axis::GuestKernel if point.lock == System::Kernel => {
+            return axis_value(Axis::GuestKernel, &x_value(study, point));
+        }
         _ => x_position(study, &[point]),
     };
     format!("{} {at}", series(study, point)).trim_start().to_owned()

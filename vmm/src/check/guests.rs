@@ -19,6 +19,7 @@ use crate::check::{
     process::{self, Exit},
 };
 use base::{backend::PvBackend, files, sanitize, units::ByteSize};
+use experiment::programs::guest_memory;
 use os::signals::Interrupt;
 
 /// Exit status of a test's script if the kernel lacks the tested feature.
@@ -31,6 +32,10 @@ const SHOWN_LINES: usize = 6;
 const LIMIT_FACTOR: u32 = 12;
 /// Shortest time limit of a boot.
 const MIN_LIMIT: Duration = Duration::from_secs(90);
+/// Time limit of a program of the user, in addition to its boot's.
+const PROGRAM_TIME: Duration = Duration::from_secs(120);
+/// Exit status of `bench` for a program that cannot be started.
+const NOT_STARTED: i32 = 2;
 /// Time limit of the first boot.
 const FIRST: Duration = Duration::from_secs(180);
 /// Limit of a guest's output.
@@ -46,15 +51,26 @@ const SHOWN_CHARS: usize = 200;
 /// Boots a kernel, each time in a `pvticket boot` process.
 #[derive(Debug)]
 pub struct Guests {
-    program: PathBuf,
+    executable: PathBuf,
     kernel: Kernel,
     /// Bug reports with one of these texts are ignored.
     allowed: Vec<String>,
     stop: Interrupt,
     slots: u32,
+    /// The user's program.
+    program: Option<UserProgram>,
     limit: Duration,
     /// Host time taken from the boots whose outcome counts.
     host: HostTime,
+}
+
+/// A program of the user, packed for guests.
+#[derive(Debug, Clone)]
+pub struct UserProgram {
+    /// The archive with its directory.
+    pub archive: PathBuf,
+    /// The command in the guest.
+    pub argv: Vec<String>,
 }
 
 /// A boot, as options of `pvticket boot`.
@@ -63,7 +79,8 @@ pub struct Boot {
     options: Vec<String>,
     /// Kernel parameters.
     append: String,
-    script: String,
+    /// The command.
+    words: Vec<String>,
     script_time: Duration,
 }
 
@@ -89,11 +106,18 @@ impl Guests {
         kernel: &Kernel,
         allowed: &[String],
         slots: u32,
+        program: Option<UserProgram>,
         stop: Interrupt,
     ) -> anyhow::Result<Self> {
-        let program = env::current_exe().context("cannot find this program's executable")?;
+        let executable = env::current_exe().context("cannot find this program's executable")?;
         let (kernel, allowed) = (kernel.clone(), allowed.to_vec());
-        Ok(Self { program, kernel, allowed, stop, slots, limit: FIRST, host: HostTime::default() })
+        let (limit, host) = (FIRST, HostTime::default());
+        Ok(Self { executable, kernel, allowed, stop, slots, program, limit, host })
+    }
+
+    /// The user's program, if there is one.
+    pub const fn program(&self) -> Option<&UserProgram> {
+        self.program.as_ref()
     }
 
     /// Number of CPUs that the guests share.
@@ -131,10 +155,10 @@ impl Guests {
     pub fn run(&mut self, boot: &Boot) -> anyhow::Result<BootResult> {
         let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
         let [stdout, log, stats] = ["stdout", "log", "stats"].map(|name| folder.path().join(name));
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.executable);
         command.args(["boot", "--host", "direct", "-n", "--kernel"]).arg(&self.kernel.file);
         command.args(["--output-limit", MAX_OUTPUT, "--append", &boot.append]).args(&boot.options);
-        command.arg("--stats").arg(&stats).args(["--", "sh", "-c", &boot.script]);
+        command.arg("--stats").arg(&stats).arg("--").args(&boot.words);
         let create = |file: &Path| File::create(file).context("cannot create a temporary file");
         command.stdin(Stdio::null()).stdout(create(&stdout)?).stderr(create(&log)?);
         let limit = self.limit + boot.script_time;
@@ -163,7 +187,7 @@ impl Boot {
     pub fn new(cpus: u32, pv: PvBackend) -> Self {
         let options = ["--cpus", &cpus.to_string(), "--pv", pv.name()].map(String::from).into();
         let append = format!("loglevel=5 {}", bug_reports::PARAMETER);
-        Self { options, append, script: String::new(), script_time: Duration::ZERO }
+        Self { options, append, words: Vec::new(), script_time: Duration::ZERO }
     }
 
     /// Adds an option with its value.
@@ -186,7 +210,18 @@ impl Boot {
 
     /// Runs a shell script. Its time, `script_time`, is added to the time limit.
     pub fn script(self, script: &str, script_time: Duration) -> Self {
-        Self { script: script.to_owned(), script_time, ..self }
+        let words = ["sh", "-c", script].map(str::to_owned).into();
+        Self { words, script_time, ..self }
+    }
+
+    /// Runs a program of the user, with a root from its archive.
+    pub fn program(self, program: &UserProgram) -> Self {
+        let bench = ["/pvticket/bench", "program", "--"].map(str::to_owned);
+        let words = bench.into_iter().chain(program.argv.iter().cloned()).collect();
+        let memory = format!("{}M", guest_memory(&program.archive).0 >> 20);
+        let archive = program.archive.display().to_string();
+        let boot = self.option("--mem", &memory).option("--initrd", &archive);
+        Self { words, script_time: PROGRAM_TIME, ..boot }
     }
 }
 
@@ -199,6 +234,11 @@ impl BootResult {
     /// Whether the kernel lacks the tested feature.
     pub fn lacks_feature(&self) -> bool {
         self.status.is_some_and(|status| status.code() == Some(SKIP))
+    }
+
+    /// Whether the program of the user could not be started.
+    pub fn is_not_started(&self) -> bool {
+        self.status.is_some_and(|status| status.code() == Some(NOT_STARTED))
     }
 
     /// Whether the VMM failed. It writes statistics at the end of every VM, even if the kernel crashed.

@@ -5,7 +5,7 @@ use crate::check::{
     guests::Guests,
     ktap::{self, TestResult, Verdict},
     reference::Reference,
-    suite::{Load, REQUIRED, Suite, TESTS, Test, TestName},
+    suite::{Load, PROGRAM, REQUIRED, Suite, TESTS, Test, TestName},
 };
 use os::streams::print;
 use study::host_facts::FileFacts;
@@ -20,7 +20,9 @@ pub fn run(
     only: &[TestName],
 ) -> anyhow::Result<(u8, Reference)> {
     let is_selected = |(ix, (name, _)): &(usize, &Test)| {
-        only.is_empty() || *ix < REQUIRED || only.iter().any(|test| test.0 == *name)
+        let is_default = (*name == PROGRAM) == guests.program().is_some();
+        let is_named = only.iter().any(|test| test.0 == *name);
+        *ix < REQUIRED || is_named || only.is_empty() && is_default
     };
     let tests: Vec<&Test> =
         TESTS.iter().enumerate().filter(is_selected).map(|(_, test)| test).collect();

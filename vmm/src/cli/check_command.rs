@@ -13,7 +13,7 @@ use super::{
 };
 use crate::check::{
     FAILED, NO_VERDICT, NoVerdict,
-    guests::Guests,
+    guests::{Guests, UserProgram},
     kernel_pair::KernelPair,
     kernel_source::{self, Kernel},
     process::ProcessError,
@@ -27,11 +27,11 @@ use experiment::{
     host::{gather_facts, kernel_facts, topology},
     host_choice::{self, GuestClass, HostMode},
     inside::EmulatedCommand,
-    kernel,
+    kernel, programs,
 };
 use kvm::KvmKind;
 use os::{artifacts, signals};
-use study::{host_facts::FileFacts, point::HostKind};
+use study::{guest::program::Program, host_facts::FileFacts, point::HostKind};
 
 /// Slots that the guests share, unless the host has fewer.
 const SLOTS: usize = 2;
@@ -81,6 +81,19 @@ pub struct CheckArgs {
     #[arg(long, value_name = "WHAT", requires = "compare")]
     fail_on: Option<FailOn>,
 
+    /// Test this program and its arguments instead, e.g. a reproducer: it fails if its exit status is not 0. DIR
+    /// travels into the guest, which has busybox
+    #[arg(long, value_name = "DIR/COMMAND ARGS", conflicts_with_all = ["compare", "only"])]
+    program: Option<String>,
+
+    /// With --program: the guest's root, a directory with unpacked packages
+    #[arg(long, value_name = "DIR", requires = "program")]
+    root: Option<PathBuf>,
+
+    /// In the emulated host: the packed program
+    #[arg(long, hide = true)]
+    packed: Option<PathBuf>,
+
     /// Host of the guests: this host's KVM, or an AMD-V machine emulated by QEMU
     #[arg(long, value_parser = host_parser(), default_value_t = HostMode::Auto)]
     host: HostMode,
@@ -127,7 +140,7 @@ fn is_interrupted(error: &anyhow::Error) -> bool {
 fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
-    args.host_kernel.choice().check(place == HostKind::Emulated)?;
+    args.host_kernel.choice()?.check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
     let json = ResultFile::check("--json", args.json.as_deref())?;
     let paths: Vec<Option<&Path>> = match &args.compare {
@@ -141,9 +154,19 @@ fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     for Kernel { file, .. } in &kernels {
         kernel::check(file, MEMORY).map_err(|error| NoVerdict(base::chain::chain(&error)))?;
     }
+    let text = args.program.as_deref().map(programs::absolute);
+    let program = text.as_deref().map(user_program).transpose()?;
+    let archive = match &args.packed {
+        None => programs::pack(args.root.as_deref(), program)?,
+        Some(_) => None,
+    };
+    let packed = args.packed.as_deref().or(archive.as_deref());
     if place == HostKind::Emulated {
-        return run_emulated(args, &kernels);
+        return run_emulated(args, &kernels, text.as_deref().zip(packed));
     }
+    let program = program
+        .zip(packed)
+        .map(|(program, archive)| UserProgram { archive: archive.into(), argv: program.argv() });
     host_choice::check_direct(GuestClass::Ring0, kind)?;
     let cpus = cpus::choose_default(&topology(), Some(SLOTS))?;
     let slots = cpus.cpus().len() as u32;
@@ -155,7 +178,7 @@ fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
         .map(|(kernel, name)| Kernel { name: name.cloned().unwrap_or(kernel.name), ..kernel })
         .collect();
     let kernel = kernels.first().context("no kernel")?;
-    let mut guests = Guests::new(kernel, &args.allow_warning, slots, stop)?;
+    let mut guests = Guests::new(kernel, &args.allow_warning, slots, program, stop)?;
     if let [first, second] = kernels.as_slice() {
         return run_comparison(&mut guests, load, [first, second], args.fail_on);
     }
@@ -168,6 +191,11 @@ fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
         json.write_text(&(serde_json::to_string(&outcome)? + "\n"))?;
     }
     Ok(status)
+}
+
+fn user_program(text: &str) -> Result<Program<'_>, Usage> {
+    let invalid = || Usage(format!("--program {text}: write DIR/COMMAND ARGS, without '..'"));
+    Program::parse(text).ok_or_else(invalid)
 }
 
 /// A description of the host. Rates are only compared if it is equal.
@@ -191,8 +219,13 @@ fn run_comparison(
 }
 
 /// Runs the same command in the emulated host.
-fn run_emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
-    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, MEMORY);
+fn run_emulated(
+    args: &CheckArgs,
+    kernels: &[Kernel],
+    program: Option<(&str, &Path)>,
+) -> anyhow::Result<u8> {
+    let memory = program.map_or(MEMORY, |(_, archive)| programs::guest_memory(archive));
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice()?.kernel()?, memory);
     inside.take_busybox(&artifacts::busybox()?);
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });
@@ -210,6 +243,10 @@ fn run_emulated(args: &CheckArgs, kernels: &[Kernel]) -> anyhow::Result<u8> {
     words.extend(args.quick.then(|| "--quick".into()));
     for TestName(name) in &args.only {
         words.extend(["--only".into(), name.into()]);
+    }
+    if let Some((program, archive)) = program {
+        words.extend([format!("--program={program}").into(), "--packed".into()]);
+        words.push(inside.take_programs(archive).into());
     }
     words.extend(args.fail_on.map(|_| "--fail-on=regression".into()));
     if let Some(file) = &args.against {

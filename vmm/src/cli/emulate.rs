@@ -59,7 +59,7 @@ pub fn run(args: EmulateArgs) -> anyhow::Result<u8> {
     check_program(&args)?;
     // The emulated host passes this mode on to the program in its environment.
     confinement::set_mode()?;
-    let mut inside = EmulatedCommand::new(args.host_kernel.choice().kernel()?, args.mem);
+    let mut inside = EmulatedCommand::new(args.host_kernel.choice()?.kernel()?, args.mem);
     if !args.no_stdin {
         inside.errand().stdin = StdinMode::Inherit;
     }

@@ -24,6 +24,7 @@ const GROUPS: [HelpGroup; 4] = [
             ("trace", "Summarize a timeline: the worst handoffs and preemptions"),
             ("reproduce", "Compare with published results"),
             ("locks", "List the systems of the lock library"),
+            ("lock", "Write and check locks of your own, out of tree"),
         ],
     ),
     (
@@ -61,6 +62,9 @@ const EXAMPLES: &[(&str, [&str; 2])] = &[
         ["reproduce --simulated-only --short", "reproduce --out figures --html page.html"],
     ),
     ("locks", ["locks", "compare --locks all"]),
+    ("lock", ["lock new mine", "lock check mine"]),
+    ("lock new", ["lock new mine", "lock new mine --dir /tmp/mine"]),
+    ("lock check", ["lock check .", "lock check mine"]),
     ("sim", ["sim", "compare --guest sim --machine westmere-80 --vcpus 2x"]),
     ("sim calibrate", ["sim calibrate", "sim calibrate --validate"]),
     ("search", ["search --locks ticket --seconds 60", "search --cases --locks pv-ticket"]),

@@ -14,6 +14,7 @@ mod help;
 mod host;
 mod inside;
 mod keep;
+mod lock;
 mod locks_command;
 #[cfg(test)]
 mod planning_tests;
@@ -34,7 +35,7 @@ mod tiny;
 mod trace;
 mod variables;
 
-use std::{io, process::ExitCode};
+use std::{env, io, process::ExitCode};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
@@ -72,6 +73,7 @@ enum Command {
     #[command(hide = true)]
     Cells(cells::CellsArgs),
     Locks(locks_command::LocksArgs),
+    Lock(lock::LockArgs),
     Sim(sim_command::SimArgs),
     Search(search::SearchArgs),
     Reproduce(reproduce::ReproduceArgs),
@@ -104,6 +106,9 @@ pub fn main() -> ExitCode {
     if agent::is_wanted() {
         agent::run();
     }
+    if let Err(error) = lock::exec_if_wanted(env::args_os()) {
+        return failure(&error);
+    }
     if let Err(reason) = limits::prepare() {
         eprint_line(format_args!("pvticket: {reason}"));
         return ExitCode::from(FAILURE);
@@ -131,11 +136,14 @@ pub fn main() -> ExitCode {
         Ok(0) if let Some(error) = streams::failure() => report_stdout_error(error),
         Ok(0) if is_unread => ExitCode::from(FAILURE),
         Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            eprint_line(format_args!("pvticket: {}", limits::with_advice(format!("{error:#}"))));
-            ExitCode::from(if error.is::<Usage>() { USAGE_STATUS } else { FAILURE })
-        }
+        Err(error) => failure(&error),
     }
+}
+
+/// Reports an error, and returns its exit status.
+fn failure(error: &anyhow::Error) -> ExitCode {
+    eprint_line(format_args!("pvticket: {}", limits::with_advice(format!("{error:#}"))));
+    ExitCode::from(if error.is::<Usage>() { USAGE_STATUS } else { FAILURE })
 }
 
 /// Prepares the process, before it starts any thread.
@@ -156,6 +164,7 @@ fn dispatch(command: Command) -> anyhow::Result<u8> {
         Command::Report(args) => report_command::run(&args),
         Command::Cells(args) => cells::run(args),
         Command::Locks(args) => Ok(locks_command::run(&args)),
+        Command::Lock(args) => lock::run(&args),
         Command::Sim(args) => sim_command::run(&args),
         Command::Search(args) => search::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
@@ -247,8 +256,9 @@ mod tests {
                 )
             };
             assert!(parse("7").is_ok() && parse("6.1").is_ok(), "{words}");
-            let error = one_line(&parse("5").unwrap_err());
-            assert!(error.contains("unknown kernel '5' of the emulated host: 6.1 or 7"), "{error}");
+            assert!(parse("mine=/x").is_ok(), "{words}");
+            let error = one_line(&parse("7=/x").unwrap_err());
+            assert!(error.contains("'7=/x': 7 is taken"), "{error}");
         }
         for words in ["compare --resume DIR", "run --resume DIR"] {
             let words =

@@ -14,7 +14,7 @@ use clap::{
 
 use super::{
     Usage, confinement, eprint_line,
-    host::{HostKernelArgs, host_parser},
+    host::{HostKernelArgs, host_parser, provide_all},
     print, report_command, slurm_script,
 };
 use experiment::doctor::topology::Topology;
@@ -24,7 +24,6 @@ use experiment::{
     host_choice::HostMode,
     plan::{self, MAX_JOBS, Plan, Request, built_in},
     run::{self, RunOptions},
-    worker_pool::KernelFiles,
 };
 use os::signals;
 use study::{
@@ -89,9 +88,6 @@ pub struct RunArgs {
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
 
-    #[command(flatten)]
-    kernels: KernelArgs,
-
     /// Measure part K of N of the rounds into a separate store in --dir; repeat the command to resume.
     /// report and export read all parts in that directory
     #[arg(long, value_name = "K/N", requires = "dir", conflicts_with_all = ["jobs", "trace"])]
@@ -118,26 +114,6 @@ impl Retry {
             (Some(Self::Failed), None) => Err(Usage("--retry: requires --resume DIR".into())),
             (option, _) => Ok(option.is_some()),
         }
-    }
-}
-
-/// Options for guest kernels.
-#[derive(Debug, Clone, Default, Args)]
-pub(super) struct KernelArgs {
-    /// Linux: the kernel with ticketlocks, an ELF vmlinux or bzImage, if there is one guest kernel
-    /// [default: from `pvticket setup kernel`]
-    #[arg(long, value_name = "F")]
-    kernel: Option<PathBuf>,
-
-    /// Linux: the kernel with mainline's spinlocks, for locks other than ticket and pv-ticket [default:
-    /// from `pvticket setup kernel-stock`]
-    #[arg(long, value_name = "F")]
-    stock_kernel: Option<PathBuf>,
-}
-
-impl KernelArgs {
-    pub(super) fn files(&self) -> KernelFiles {
-        KernelFiles { kernel: self.kernel.clone(), stock_kernel: self.stock_kernel.clone() }
     }
 }
 
@@ -174,8 +150,7 @@ impl RunArgs {
         let request = Request {
             jobs: self.jobs,
             host: self.host,
-            host_kernel: self.host_kernel.choice(),
-            guest_kernel: self.kernels.files().default_kernel(),
+            host_kernel: self.host_kernel.choice()?,
             only: Only::new(self.only.clone()),
             part: self.part,
             ..Request::from_file(&file, self.cpus.as_ref(), topology, usage)?
@@ -201,13 +176,14 @@ pub fn run(args: &RunArgs) -> anyhow::Result<u8> {
         print(&plan.dry_run());
         return Ok(0);
     }
+    provide_all(&plan)?;
     let dir = args.store()?;
     if let (true, Some(part)) = (plan.is_finished(), args.part) {
         eprint_line(format_args!("pvticket: part {part} is already complete"));
         return finish(dir.as_deref().unwrap_or(Path::new(".")), false);
     }
     let options = RunOptions { trace: args.trace.as_deref(), ..RunOptions::default() };
-    let result = run::run(plan, dir.as_deref(), &args.kernels.files(), options)?;
+    let result = run::run(plan, dir.as_deref(), options)?;
     finish(&result.dir, result.summary.stopped)
 }
 

@@ -71,6 +71,9 @@ pub struct HostFacts {
     /// Kernels of the guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<FileFacts>,
+    /// Kernels of the emulated hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub host_kernels: Vec<FileFacts>,
 }
 
 impl HostFacts {
@@ -121,6 +124,9 @@ impl IncrementFacts {
 /// Identity of a file that figures depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFacts {
+    /// Name of the kernel in points; empty for other files, and in stores of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Path at the time of reading.
     pub path: String,
     /// First 16 hex digits of its SHA-256.
@@ -128,6 +134,9 @@ pub struct FileFacts {
     /// Version, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// A kernel's preemption model, by its banner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<String>,
 }
 
 #[cfg(test)]

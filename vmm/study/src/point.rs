@@ -12,7 +12,8 @@ use base::{
     guest_kernel::GuestKernel,
     handoff::HandoffSpec,
     host_extras::{HaltPollLimit, NoiseTimes, PleWindow},
-    names,
+    label::Label,
+    names, names_or_own,
     other_vms::OtherVms,
     plural::count,
     steal_source::StealSource,
@@ -21,7 +22,13 @@ use base::{
 };
 use sched::{PolicySpec, driver::DriverKind, policy::DEFAULT_SLICE};
 
-use super::{disturbance, guest::workload::GuestWorkload};
+use super::{
+    disturbance,
+    guest::{
+        program::{Program, RateExpression},
+        workload::GuestWorkload,
+    },
+};
 
 /// The workload in which the last vCPU only reads.
 const HOT_LINE: &str = "hot-line";
@@ -64,19 +71,18 @@ impl HostKind {
 }
 
 /// The kernel of the emulated host.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostKernel {
     /// Debian 12's cloud kernel, 6.1.
     #[default]
     Linux6_1,
     /// The newest 7.x in the backports of Debian 13, which has `sched_ext`.
     Linux7,
+    /// A kernel of the user.
+    Own(Label),
 }
 
-names!(
-    HostKernel, "unknown kernel '{}' of the emulated host: 6.1 or 7":
-    Linux6_1 "6.1", Linux7 "7"
-);
+names_or_own!(HostKernel: Linux6_1 "6.1", Linux7 "7");
 
 /// One combination of the axes' values, stored with every cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,8 +106,14 @@ pub struct Point {
     pub machine: String,
     /// The host of the cell.
     pub host: HostKind,
+    /// The kernel of the emulated host; None: the run's.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub host_kernel: Option<HostKernel>,
     /// The guest's workload, by its name for `--workload`.
     pub workload: String,
+    /// The expression for the rate that the guest's program prints; None: its runs are counted.
+    #[serde(default, with = "text::option", skip_serializing_if = "Option::is_none")]
+    pub rate: Option<RateExpression>,
     /// The system of the lock library.
     #[serde(with = "text")]
     pub lock: System,
@@ -185,7 +197,9 @@ impl Point {
             guest_kernel: GuestKernel::UNNAMED,
             machine: String::new(),
             host: HostKind::Direct,
+            host_kernel: None,
             workload: String::new(),
+            rate: None,
             lock: System::NativeTicket,
             backend: PvBackend::Off,
             handoff: HandoffSpec::NONE,
@@ -220,6 +234,22 @@ impl Point {
     /// Returns the workload of a Linux guest; None for other guests.
     pub fn guest_workload(&self) -> Option<GuestWorkload> {
         GuestWorkload::from_name(&self.workload).filter(|_| self.guest == GuestKind::Linux)
+    }
+
+    /// Returns the program of the user that the guest runs, if it is one.
+    pub fn program(&self) -> Option<Program<'_>> {
+        let is_program = self.guest_workload() == Some(GuestWorkload::Program);
+        Program::parse(&self.workload).filter(|_| is_program)
+    }
+
+    /// Whether its rate is a program's runs a second: of its life, or of the time that it prints.
+    pub fn counts_runs(&self) -> bool {
+        self.program().is_some() && self.rate.as_ref().is_none_or(|rate| rate.is_time)
+    }
+
+    /// Returns the name of the workload in reports.
+    pub fn workload_name(&self) -> String {
+        self.program().map_or_else(|| self.workload.clone(), |program| program.name())
     }
 
     /// Returns the writer of a guest's steal time unless a spec names another: the schedule if it is this program's.
@@ -257,9 +287,10 @@ impl Point {
         others.fold(self.vcpus.get().saturating_mul(self.vms), u32::saturating_add)
     }
 
-    /// Whether a window of `seconds` is too long, compared with the request, to characterize the lock.
+    /// Whether a window of `seconds` is too long, compared with the request, to characterize the lock. A program
+    /// takes the time that it needs.
     pub fn is_overlong(&self, seconds: f64) -> bool {
-        disturbance::is_overlong(self.duration.as_secs_f64(), seconds)
+        self.program().is_none() && disturbance::is_overlong(self.duration.as_secs_f64(), seconds)
     }
 
     /// Returns the vCPUs of all VMs per slot.
@@ -280,8 +311,12 @@ impl Point {
         !self.observe_off && self.policy.is_host()
     }
 
-    /// Returns the name of the lock as in options, with its backend (unless `vmm` or `off`) and handoff options.
+    /// Returns the name of the lock as in options, with its backend (unless `vmm` or `off`) and handoff options. The
+    /// lock that a kernel chooses has the kernel's name.
     pub fn lock_name(&self) -> String {
+        if self.lock == System::Kernel {
+            return self.guest_kernel.to_string();
+        }
         let backend = match self.backend {
             PvBackend::Off | PvBackend::Vmm => String::new(),
             other => format!("-{other}"),
@@ -343,7 +378,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { guest, workload, vcpus, vms, slots, lock_count, critical, think, .. } = self;
+        let Self { guest, vcpus, vms, slots, lock_count, critical, think, .. } = self;
         if !self.label.is_empty() {
             write!(f, "{}: ", self.label)?;
         }
@@ -352,7 +387,7 @@ impl fmt::Display for Point {
             "" => write!(f, "{} {} ", guest.name(), self.guest_kernel)?,
             machine => write!(f, "simulated {machine}, ")?,
         }
-        write!(f, "{workload}, {}, ", self.lock_name())?;
+        write!(f, "{}, {}, ", self.workload_name(), self.lock_name())?;
         if *lock_count > 1 {
             write!(f, "{lock_count} locks, ")?;
         }
@@ -364,6 +399,9 @@ impl fmt::Display for Point {
             write!(f, " next to VMs of {others}")?;
         }
         write!(f, " on {}", count(*slots, "CPU"))?;
+        if let Some(kernel) = self.host_kernel {
+            write!(f, " of host {kernel}")?;
+        }
         if !self.policy.is_host() {
             write!(f, " under {}", self.schedule_name())?;
             if self.slice != DEFAULT_SLICE {
@@ -384,6 +422,9 @@ impl fmt::Display for Point {
         }
         for extra in self.host_extras() {
             write!(f, ", {extra}")?;
+        }
+        if self.program().is_some() {
+            return Ok(());
         }
         write!(f, ", {critical}+{think}, {} s", self.duration.as_secs_f64())
     }

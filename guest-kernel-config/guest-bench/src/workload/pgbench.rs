@@ -45,7 +45,7 @@ fn run(_: &Workload, options: &WorkloadOptions) -> io::Result<Vec<WorkloadPart>>
     ])?;
     fs::write(PREWARM_FILE, PREWARM)?;
     server.pgbench(&["--no-vacuum", "--transactions=1", "--file", PREWARM_FILE, DATABASE])?;
-    let mut window = Window::open();
+    let mut window = Window::open(options.ports)?;
     window.ready()?;
     let mut pgbench = Pgbench::start(&server, clients, options.cpus)?;
     let part = crew::measure(options, &mut window, |span| pgbench.advance(span))?;

@@ -1,6 +1,6 @@
 //! Makes the sources take their atomics from the simulator, and sets the number of CPUs.
 
-/// As in the product: with a larger table a kick would search more words than in a guest.
+/// Like the product: with a larger table a kick would search more words than in a guest.
 const CPUS: usize = 128;
 
 fn main() {

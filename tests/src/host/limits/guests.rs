@@ -165,7 +165,8 @@ fn compare(folder: &TempDir, code: &[u8]) -> anyhow::Result<Program> {
     let code = [code, code::SPIN].concat();
     let kernel = files::put(folder, "vmlinux", &files::vmlinux(&code))?;
     let words = ["compare", "--guest", "linux", "--host", "direct", "--vcpus", "1", "--runs", "1"];
-    let compare = pvticket(words).args(["--seconds", "0.1", "--kernel"]).args([kernel]);
+    let compare = pvticket(words).args(["--seconds", "0.1", "--workload", "lock"]);
+    let compare = compare.args(["--locks", "ticket,pv-ticket", "--guest-kernel"]).args([kernel]);
     Ok(compare.env("PVTICKET_TRUST_KVM", "1"))
 }
 

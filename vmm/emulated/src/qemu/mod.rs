@@ -51,9 +51,12 @@ fn clock_line(tsc_khz: u64) -> String {
     format!("tsc=reliable tsc_early_khz={tsc_khz} lpj={}", tsc_khz * 1000 / HZ)
 }
 
-/// Returns the word by which KVM requests pause-loop exits, though QEMU's CPU has no pause filter. 6.1 has no `setcpuid`.
+/// Returns the word by which KVM requests pause-loop exits, though QEMU's CPU has no pause filter. Linux has `setcpuid`
+/// since 6.15.
 fn pause_filter(release: &str) -> &'static str {
-    if release.starts_with("6.1.") { "" } else { " setcpuid=pausefilter,pfthreshold" }
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|it| it.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 15) { "" } else { " setcpuid=pausefilter,pfthreshold" }
 }
 
 /// Reason why QEMU cannot be started.

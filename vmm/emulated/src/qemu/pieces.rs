@@ -104,10 +104,11 @@ impl Parts {
 }
 
 /// Returns a kernel's folder in the cache.
-const fn folder_of(kernel: HostKernel) -> &'static str {
+fn folder_of(kernel: HostKernel) -> String {
     match kernel {
-        HostKernel::Linux6_1 => "host",
-        HostKernel::Linux7 => "host-7",
+        HostKernel::Linux6_1 => "host".to_owned(),
+        HostKernel::Linux7 => "host-7".to_owned(),
+        HostKernel::Own(label) => format!("host-own-{label}"),
     }
 }
 
@@ -116,6 +117,7 @@ const fn command(kernel: HostKernel) -> &'static str {
     match kernel {
         HostKernel::Linux6_1 => "pvticket setup host",
         HostKernel::Linux7 => "pvticket setup host-7",
+        HostKernel::Own(_) => "pvticket emulate --host-kernel NAME=PATH -- true",
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use study::guest::workload::GuestWorkload;
+use study::guest::{program::Program, workload::GuestWorkload};
 
 use super::{
     linux_outcome,
@@ -19,6 +19,7 @@ use crate::{
     Interrupt,
     cell::{Cell, CellError, Measurement, RunSpec, describe_times, ended_early},
     host::around::{HostWatch, POLL_INTERVAL},
+    programs,
 };
 use base::{
     guest_kernel::Flavour,
@@ -68,9 +69,13 @@ impl LinuxCell {
     /// Memory of each machine of this point. PostgreSQL's files are in memory and may take half of it: 14.5
     /// MiB of files and as much of buffers per unit of scale, 1.2 MiB and the buffers' page tables per
     /// client.
-    pub fn memory(point: &Point) -> ByteSize {
-        let Some(GuestWorkload::Pgbench { clients, scale }) = point.guest_workload() else {
-            return Self::MEMORY;
+    pub fn memory(point: &Point, kernels: &Kernels) -> ByteSize {
+        let (clients, scale) = match point.guest_workload() {
+            Some(GuestWorkload::Pgbench { clients, scale }) => (clients, scale),
+            Some(GuestWorkload::Program) => {
+                return kernels.programs().map_or(Self::MEMORY, programs::guest_memory);
+            }
+            _ => return Self::MEMORY,
         };
         let clients = u64::from(clients.unwrap_or(point.vcpus.get()));
         ByteSize::mib(1024 + 64 * u64::from(scale) + 4 * clients)
@@ -82,14 +87,18 @@ impl LinuxCell {
         let kernel = self.kernels.file(run.point.guest_kernel, flavour);
         let kernel = kernel.ok_or(CellError::NoKernel(system))?;
         let argv = self.command(run);
-        let guest_disk = self.kernels.guest_disk().filter(|_| self.workload.needs_guest_disk());
+        let guest_disk = match self.workload {
+            GuestWorkload::Program => self.kernels.programs(),
+            workload => self.kernels.guest_disk().filter(|_| workload.needs_guest_disk()),
+        };
         let root = GuestRoot { argv: &argv, guest_disk, ..GuestRoot::default() };
         let guest = GuestSpec::Linux {
             kernel: kernel.into(),
             initrd: initrd::assemble(kernel, None, Some(root))?,
             cmdline: self.cmdline(run, flavour),
         };
-        let machine = run.machine(guest, Self::memory(run.point), flavour == Flavour::Ticket);
+        let machine =
+            run.machine(guest, Self::memory(run.point, &self.kernels), flavour == Flavour::Ticket);
         Ok(MachineSpec { kvm_kick: kernels::has_kvm_kick(system), ..machine })
     }
 
@@ -112,6 +121,7 @@ impl LinuxCell {
             "--json".to_owned(),
             format!("--seconds={:.3}", run.point.duration.as_secs_f64()),
             format!("--warm-up={:.3}", run.method.warm_up.as_secs_f64()),
+            format!("--ports={}", hypercalls::ports::DEFAULT_BASE),
         ];
         match self.workload {
             GuestWorkload::Lock => args.extend([
@@ -121,6 +131,10 @@ impl LinuxCell {
             GuestWorkload::Pgbench { clients, scale } => {
                 args.push(format!("--scale={scale}"));
                 args.extend(clients.map(|clients| format!("--workers={clients}")));
+            }
+            GuestWorkload::Program => {
+                args.push("--".into());
+                args.extend(run.point.program().iter().flat_map(Program::argv));
             }
             _ => {}
         }
@@ -217,7 +231,7 @@ impl Outputs {
                     return Err(CellError::Vcpus { reported: started, vcpus });
                 }
                 let stdout = self.stdout.complete().ok_or(CellError::LongOutput(Capture::LIMIT))?;
-                linux_outcome::figures(&stdout, run.point.lock, run.point.backend, vcpus)
+                linux_outcome::figures(&stdout, run.point, vcpus)
             }
             end => Err(ended_early(end, &self.messages.text())),
         }

@@ -9,16 +9,13 @@ use study::{
         bench_report::{BenchReport, BenchReportError},
         kernels,
     },
+    point::Point,
     store::record::Figures,
 };
 
 /// Computes the figures. Fails if the guest used locks other than requested.
-pub(super) fn figures(
-    output: &str,
-    system: System,
-    requested: PvBackend,
-    vcpus: VcpuCount,
-) -> Result<Figures, CellError> {
+pub(super) fn figures(output: &str, point: &Point, vcpus: VcpuCount) -> Result<Figures, CellError> {
+    let (system, requested) = (point.lock, point.backend);
     let report = BenchReport::read(output).map_err(|error| match error {
         BenchReportError::Parse(error) => CellError::Result { output: output.into(), error },
         BenchReportError::Impossible(figure) => CellError::Impossible(figure),
@@ -29,9 +26,19 @@ pub(super) fn figures(
     }
     let nanos = |seconds: f64| (seconds * 1e9).round() as u64;
     let longest = report.parts.iter().filter_map(|part| part.longest_seconds).map(nanos).max();
-    let BenchReport { seconds, violations, operations, spinlocks, steal_seconds, stats, .. } =
-        report;
-    if spinlocks.as_deref().and_then(kernels::chosen) != Some(system) {
+    let BenchReport {
+        seconds,
+        violations,
+        operations,
+        spinlocks,
+        steal_seconds,
+        stats,
+        output,
+        ..
+    } = report;
+    // A kernel without PV spinlocks does not report its locks.
+    let chosen = spinlocks.as_deref().map_or(Some(System::Queued), kernels::chosen);
+    if system != System::Kernel && chosen != Some(system) {
         return Err(CellError::Spinlocks { reported: spinlocks, requested: system });
     }
     let stats = stats.unwrap_or_default();
@@ -39,15 +46,17 @@ pub(super) fn figures(
     if let Some(reported) = stats.backend.filter(|reported| reported != requested.name()) {
         return Err(CellError::Backend { reported, requested });
     }
-    if system == System::PvQueued && stats.pv_wait_head.is_none() {
-        return Err(CellError::NoLockEvents);
-    }
+    let printed = output.unwrap_or_default();
+    let printed_rate = point.rate.as_ref().map(|rate| rate.rate(&printed)).transpose()?;
     let heads = stats.pv_wait_head.unwrap_or(0);
     Ok(Figures {
         seconds,
         operations,
+        printed_rate,
         // Native locks have no threshold.
         long_waits: stats.taken_slow.filter(|_| requested != PvBackend::Off),
+        halts_uncounted: matches!(system, System::PvQueued | System::Kernel)
+            && stats.pv_wait_head.is_none(),
         halts: stats.halted_irq_off + stats.halted_irq_on + heads + stats.pv_wait_node,
         kicks: stats.kicked + stats.pv_kick_unlock,
         violations: violations.unwrap_or(0),
@@ -78,7 +87,9 @@ mod tests {
         system: System,
         backend: PvBackend,
     ) -> Result<Figures, CellError> {
-        figures(result, system, backend, VcpuCount::try_from(vcpus).unwrap())
+        let point =
+            Point { lock: system, backend, ..study::testing::experiment().points[0].clone() };
+        figures(result, &point, VcpuCount::try_from(vcpus).unwrap())
     }
 
     #[test]
@@ -87,6 +98,21 @@ mod tests {
         assert_eq!((figures.seconds, figures.all_operations()), (2.003, 42.0));
         assert_eq!((figures.long_waits, figures.halts, figures.kicks), (Some(5), 5, 4));
         assert_eq!(figures.slow, None, "the kernel counts waits of all locks, and only long ones");
+    }
+
+    #[test]
+    fn printed_rate_comes_from_the_output() {
+        let mut point = study::testing::experiment().points[0].clone();
+        (point.lock, point.backend) = (System::PvTicket, PvBackend::Vmm);
+        point.rate = Some("x(.*)".parse().unwrap());
+        let rate = |output: &str| {
+            let result = RESULT.replace("\"stats\"", &format!("{output}\"stats\""));
+            figures(&result, &point, VcpuCount::try_from(2).unwrap()).map(|figures| figures.rate())
+        };
+        assert_eq!(rate("\"output\":\"x4\",").unwrap(), 4.0);
+        for output in ["", "\"output\":\"x-4\",", "\"output\":\"y\","] {
+            assert!(matches!(rate(output), Err(CellError::Figure(_))), "{output}");
+        }
     }
 
     #[test]
@@ -120,8 +146,10 @@ mod tests {
         let fallback = stock("disabled, no host support", "{\"lock_pending\":0}");
         let figures = read(&fallback, System::TestAndSet, PvBackend::Off).unwrap();
         assert_eq!((figures.long_waits, figures.halts, figures.kicks), (None, 0, 0));
-        let error = read(&stock("enabled", "null"), System::PvQueued, PvBackend::Kvm).unwrap_err();
-        assert!(matches!(error, CellError::NoLockEvents));
+        assert!(!figures.halts_uncounted);
+        // Without CONFIG_LOCK_EVENT_COUNTS.
+        let figures = read(&stock("enabled", "null"), System::PvQueued, PvBackend::Kvm).unwrap();
+        assert!(figures.halts_uncounted);
     }
 
     #[test]
@@ -139,6 +167,20 @@ mod tests {
         let error =
             read(&stock("enabled", "{}"), System::NativeTicket, PvBackend::Off).unwrap_err();
         assert!(matches!(error, CellError::Spinlocks { requested: System::NativeTicket, .. }));
+    }
+
+    /// A kernel without PV spinlocks reports none.
+    #[test]
+    fn native_locks_need_no_report() {
+        let silent = "{\"seconds\":1,\"operations\":[1,2]}";
+        assert!(read(silent, System::Queued, PvBackend::Off).is_ok());
+        for (system, backend) in [
+            (System::PvQueued, PvBackend::Kvm),
+            (System::TestAndSet, PvBackend::Off),
+            (System::NativeTicket, PvBackend::Off),
+        ] {
+            assert!(read(silent, system, backend).is_err(), "{system:?}");
+        }
     }
 
     /// A guest without ACPI found one CPU, and its rate was taken for the rate of all.

@@ -29,6 +29,7 @@ use machine::{
 };
 use sched::recording::Recording;
 use study::{
+    guest::program::FigureError,
     point::Point,
     spec::Method,
     store::record::{Figures, ScheduleFigures, SinceStart},
@@ -176,16 +177,11 @@ pub enum CellError {
         /// The requested system.
         requested: System,
     },
-    /// The guest's PV queued spinlocks do not count halts and kicks.
-    #[error(
-        "the guest's kernel does not count events of its PV queued spinlocks: it requires \
-         CONFIG_LOCK_EVENT_COUNTS"
-    )]
-    NoLockEvents,
+    /// A program's output has no figure.
+    #[error(transparent)]
+    Figure(#[from] FigureError),
     /// The guest did not mark the start and end of the benchmark's window.
-    #[error(
-        "the guest's kernel does not report the start and end of its benchmark: run `pvticket setup kernel kernel-stock`"
-    )]
+    #[error("the guest did not report the start and end of its benchmark")]
     NoWindow,
     /// No available kernel has the system.
     #[error("no available kernel has {0}")]

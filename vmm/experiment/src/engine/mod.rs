@@ -20,7 +20,7 @@ pub use worker_handle::StartError;
 
 use job::{Bytes, Extras};
 use study::{
-    point::{HostKind, Point},
+    point::{HostKernel, HostKind, Point},
     spec::{Experiment, PlannedCell},
     store::{StoreError, record::CellLine},
 };
@@ -44,8 +44,8 @@ pub enum RunError {
 
 /// Starts the workers of a run.
 pub trait WorkerPool {
-    /// Returns the command that starts a worker for a host.
-    fn worker(&self, host: HostKind) -> Command;
+    /// Returns the command that starts a worker for a host, with this kernel if it is emulated.
+    fn worker(&self, host: HostKind, kernel: Option<HostKernel>) -> Command;
 
     /// Returns the CPUs for the cells of parallel worker `number`; None for all its CPUs.
     fn cpus(&self, host: HostKind, number: usize) -> Option<Vec<usize>>;

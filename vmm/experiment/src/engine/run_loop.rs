@@ -1,7 +1,7 @@
 //! The loop of a run: passes cells to workers, receives their reports, and stores results.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry},
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use tokio::{
 use super::{
     RunError, Summary, Watcher, WorkerPool,
     job::{Ended, Job, WorkerMessage},
-    worker_handle::{Reports, WorkerHandle, WorkerReport},
+    worker_handle::{Reports, WorkerHandle, WorkerId, WorkerReport},
 };
 use crate::host::{allowed_cpus, around::HostWatch};
 use base::units::{CpuList, Nanos};
@@ -21,7 +21,7 @@ use machine::clock;
 use os::signals::Listener;
 use study::{
     host_window::{HostMoment, HostWindow},
-    point::{HostKind, Point},
+    point::{HostKernel, HostKind, Point},
     spec::{Experiment, PlannedCell},
     store::{
         Store,
@@ -57,6 +57,7 @@ pub async fn run(
         stop,
         stop_deadline: None,
         summary: Summary::default(),
+        tried: HashMap::new(),
         own_cpus: allowed_cpus().ok(),
     };
     for host in [HostKind::Direct, HostKind::Emulated] {
@@ -77,14 +78,17 @@ struct RunLoop<'a> {
     /// Time at which the run stops waiting for its workers; set once the user ends the run.
     stop_deadline: Option<Instant>,
     summary: Summary,
+    /// Points with figures, and points of the user's guest kernels whose first cell failed, which are not run again.
+    tried: HashMap<usize, bool>,
     /// CPUs of this host that the run could use at its start.
     own_cpus: Option<CpuList>,
 }
 
-/// A parallel worker, started or not.
+/// A job with its workers.
 #[derive(Default)]
 struct WorkerSlot {
-    worker: Option<WorkerHandle>,
+    /// A worker for each kernel of the emulated host.
+    workers: BTreeMap<Option<HostKernel>, WorkerHandle>,
     /// The cell that the worker runs, with the number of workers that died before or during it.
     cell: Option<(PlannedCell, u32)>,
     /// Whether the worker has reported the cell's start.
@@ -99,6 +103,11 @@ impl WorkerSlot {
     fn next(&mut self, queue: &mut VecDeque<PlannedCell>) -> Option<(PlannedCell, u32)> {
         self.retry.take().or_else(|| queue.pop_front().map(|cell| (cell, 0)))
     }
+}
+
+/// Closes the input of all workers.
+fn close(slots: &mut [WorkerSlot]) {
+    slots.iter_mut().flat_map(|slot| slot.workers.values_mut()).for_each(WorkerHandle::close);
 }
 
 impl RunLoop<'_> {
@@ -118,6 +127,9 @@ impl RunLoop<'_> {
                 if self.stop_deadline.is_some() || slot.cell.is_some() {
                     continue;
                 }
+                let length = queue.len();
+                queue.retain(|cell| self.tried.get(&cell.point) != Some(&false));
+                self.summary.remaining += (length - queue.len()) as u32;
                 if let Some(next) = slot.next(&mut queue) {
                     self.begin(slot, next, host, number, &send).await?;
                 }
@@ -130,21 +142,22 @@ impl RunLoop<'_> {
             let deadline = self.stop_deadline.unwrap_or_else(|| Instant::now() + ABORT_TIMEOUT);
             tokio::select! {
                 Some((number, report)) = reports.recv() => {
-                    self.handle_report(&mut slots[number], report, host).await?;
+                    let (number, kernel) = number;
+                    self.handle_report(&mut slots[number], kernel, report, host).await?;
                 }
                 () = self.stop.raised(), if self.stop_deadline.is_none() => self.abort(&mut slots),
                 () = sleep_until(deadline), if self.stop_deadline.is_some() => {
                     // Dropping the handle kills the worker, which is then reported as exited.
-                    slots.iter_mut().for_each(|slot| slot.worker = None);
+                    slots.iter_mut().for_each(|slot| slot.workers.clear());
                     self.stop_deadline = Some(Instant::now() + ABORT_TIMEOUT);
                 }
             }
         }
         let retries = slots.iter().filter(|slot| slot.retry.is_some()).count();
         self.summary.remaining += (queue.len() + retries) as u32;
-        let running = slots.iter().filter(|slot| slot.worker.is_some()).count();
+        let running = slots.iter().map(|slot| slot.workers.len()).sum();
         // Workers exit at the end of their input.
-        slots.iter_mut().filter_map(|slot| slot.worker.as_mut()).for_each(WorkerHandle::close);
+        close(&mut slots);
         wait_for(running, &mut reports).await;
         Ok(())
     }
@@ -158,36 +171,39 @@ impl RunLoop<'_> {
         number: usize,
         reports: &Reports,
     ) -> Result<(), RunError> {
-        if slot.worker.is_none() {
-            let command = self.workers.worker(host);
-            slot.worker = Some(WorkerHandle::start(command, number, reports.clone())?);
-        }
+        let point = &self.experiment.points[cell.point];
+        let kernel = point.host_kernel;
+        let worker = match slot.workers.entry(kernel) {
+            Entry::Occupied(worker) => worker.into_mut(),
+            Entry::Vacant(place) => {
+                let command = self.workers.worker(host, kernel);
+                let id = (number, kernel);
+                place.insert(WorkerHandle::start(command, id, reports.clone())?)
+            }
+        };
         (slot.cell, slot.begun) = (Some((cell, deaths)), false);
         slot.before = self.moment().filter(|_| host == HostKind::Emulated);
         let cpus = self.workers.cpus(host, number);
-        let point = &self.experiment.points[cell.point];
         let method = self.experiment.method;
         self.watcher.started(&cell, point);
         let extras = self.workers.extras(&cell);
         let machine = self.experiment.machine_text(point).map(str::to_owned);
         let point = point.clone();
         let job = Job { cell: cell.cell, point, machine, method, cpus, extras };
-        if let Some(worker) = &mut slot.worker {
-            worker.send(&job).await?;
-        }
-        Ok(())
+        Ok(worker.send(&job).await?)
     }
 
     /// Makes the workers abort their cells.
     fn abort(&mut self, slots: &mut [WorkerSlot]) {
         self.watcher.stopping();
         self.stop_deadline = Some(Instant::now() + ABORT_TIMEOUT);
-        slots.iter_mut().filter_map(|slot| slot.worker.as_mut()).for_each(WorkerHandle::close);
+        close(slots);
     }
 
     async fn handle_report(
         &mut self,
         slot: &mut WorkerSlot,
+        kernel: Option<HostKernel>,
         report: WorkerReport,
         host: HostKind,
     ) -> Result<(), RunError> {
@@ -206,8 +222,12 @@ impl RunLoop<'_> {
                 Ok(())
             }
             WorkerReport::Exited(reason) => {
-                slot.worker = None;
-                let Some((cell, deaths)) = slot.cell.take() else { return Ok(()) };
+                slot.workers.remove(&kernel);
+                let is_own =
+                    |cell: &PlannedCell| self.experiment.points[cell.point].host_kernel == kernel;
+                let Some((cell, deaths)) = slot.cell.take_if(|(cell, _)| is_own(cell)) else {
+                    return Ok(());
+                };
                 if self.stop_deadline.is_some() {
                     return self.store_result(&cell, empty_result(&cell, Outcome::Aborted));
                 }
@@ -253,6 +273,10 @@ impl RunLoop<'_> {
             node: None,
             outcome: ended.outcome,
         };
+        let is_done = matches!(line.outcome, Outcome::Done { .. });
+        if is_done || line.point.guest_kernel.is_own() {
+            self.tried.entry(cell.point).or_insert(is_done);
+        }
         match &line.outcome {
             Outcome::Done { figures } => {
                 self.summary.done += 1;
@@ -280,7 +304,7 @@ impl RunLoop<'_> {
 }
 
 /// Waits until `running` workers have ended, for at most [`ABORT_TIMEOUT`].
-async fn wait_for(mut running: usize, reports: &mut Receiver<(usize, WorkerReport)>) {
+async fn wait_for(mut running: usize, reports: &mut Receiver<(WorkerId, WorkerReport)>) {
     let deadline = Instant::now() + ABORT_TIMEOUT;
     while running > 0 {
         tokio::select! {

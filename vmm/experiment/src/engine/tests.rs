@@ -31,7 +31,7 @@ fn script(before: &str, each: &str) -> String {
 }
 
 impl WorkerPool for Scripts {
-    fn worker(&self, _: HostKind) -> Command {
+    fn worker(&self, _: HostKind, _: Option<HostKernel>) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &self.script]);
         command

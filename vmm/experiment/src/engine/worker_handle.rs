@@ -15,6 +15,7 @@ use super::{
     run_jobs::MAX_TRACE,
 };
 use os::{memory::Memory, processes::signal_group};
+use study::point::HostKernel;
 
 /// Number of a worker's last stderr lines that are kept.
 const STDERR_LINES: usize = 4;
@@ -34,9 +35,12 @@ pub enum WorkerReport {
     Exited(String),
 }
 
-/// Reports with the number of the worker. The channel is bounded: a worker that sends faster than
+/// The job that a worker serves, and the kernel of its host.
+pub type WorkerId = (usize, Option<HostKernel>);
+
+/// Reports with the worker's id. The channel is bounded: a worker that sends faster than
 /// the run reads has to wait.
-pub type Reports = mpsc::Sender<(usize, WorkerReport)>;
+pub type Reports = mpsc::Sender<(WorkerId, WorkerReport)>;
 
 /// Errors when starting a worker.
 #[derive(Debug, Error)]
@@ -58,7 +62,11 @@ pub struct WorkerHandle {
 
 impl WorkerHandle {
     /// Starts a worker, which reports under `index`.
-    pub fn start(mut command: Command, index: usize, reports: Reports) -> Result<Self, StartError> {
+    pub fn start(
+        mut command: Command,
+        index: WorkerId,
+        reports: Reports,
+    ) -> Result<Self, StartError> {
         // Ctrl-C at the terminal is for us; we then ask the workers to abort.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -93,7 +101,7 @@ impl WorkerHandle {
 /// Forwards the worker's messages until it ends. Returns the reason for its end.
 async fn supervise(
     mut child: Child,
-    index: usize,
+    index: WorkerId,
     reports: &Reports,
     killed: oneshot::Receiver<()>,
 ) -> String {
@@ -138,7 +146,7 @@ fn kill(group: Option<u32>) {
 /// Reads messages until the output ends or a message is invalid. Returns the fault, if any.
 async fn listen(
     stdout: Option<tokio::process::ChildStdout>,
-    index: usize,
+    index: WorkerId,
     reports: &Reports,
 ) -> Option<String> {
     let mut output = BufReader::new(stdout?);

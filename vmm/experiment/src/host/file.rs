@@ -19,8 +19,8 @@ const CHUNK: usize = 1 << 20;
 /// Start of the banner of an uncompressed Linux kernel, before its release.
 const BANNER: &[u8] = b"Linux version ";
 
-/// Maximum length of a Linux kernel's release, by the limit of `uname`.
-const RELEASE: usize = 64;
+/// Maximum length of a banner, with the names of compilers.
+const LINE: usize = 512;
 
 /// Returns the facts of this program's file.
 pub fn binary_facts() -> Option<FileFacts> {
@@ -35,55 +35,73 @@ pub fn kernel_facts(path: &Path) -> Option<FileFacts> {
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    let (sha256, version) = read(&mut file).ok()?;
-    Some(FileFacts { path: path.display().to_string(), sha256, version })
+    let (sha256, banner) = read(&mut file).ok()?;
+    let (version, preemption) = banner.map(|it| (it.release, it.preemption)).unzip();
+    let (name, path) = (String::new(), path.display().to_string());
+    Some(FileFacts { name, path, sha256, version, preemption })
 }
 
-/// Returns the hash of the input, and the release of the kernel in it.
-fn read(from: &mut impl Read) -> io::Result<(String, Option<String>)> {
+/// Returns the hash of the input, and the banner of the kernel in it.
+fn read(from: &mut impl Read) -> io::Result<(String, Option<Banner>)> {
     let mut hash = Sha256::new();
-    let mut version = None;
+    let mut banner = None;
     let mut bytes = Vec::new();
     let mut is_start = true;
     loop {
         // Kept to find a banner across two chunks.
-        let overlap = bytes.len().min(BANNER.len() + RELEASE);
+        let overlap = bytes.len().min(BANNER.len() + LINE);
         bytes.drain(..bytes.len() - overlap);
         if from.by_ref().take(CHUNK as u64).read_to_end(&mut bytes)? == 0 {
             break;
         }
         hash.update(&bytes[overlap..]);
         if is_start {
-            version = bzimage_release(&bytes);
+            banner = bzimage_banner(&bytes);
         }
         is_start = false;
-        version = version.or_else(|| banner_release(&bytes));
+        banner = banner.or_else(|| elf_banner(&bytes));
     }
     let digest = hash.finalize();
-    Ok((digest.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect(), version))
+    Ok((digest.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect(), banner))
 }
 
-/// Returns the release in the string that the setup header points to
+/// Returns the banner in the string that the setup header points to
 /// (Documentation/arch/x86/boot.rst, `kernel_version`).
-fn bzimage_release(start: &[u8]) -> Option<String> {
+fn bzimage_banner(start: &[u8]) -> Option<Banner> {
     if start.get(0x202..0x206)? != b"HdrS" {
         return None;
     }
     let pointer = u16::from_le_bytes([*start.get(0x20e)?, *start.get(0x20f)?]);
-    release(start.get(0x200 + usize::from(pointer)..)?)
+    Banner::parse(start.get(0x200 + usize::from(pointer)..)?)
 }
 
-/// Returns the release in the kernel's banner. A format string of a banner does not count.
-fn banner_release(bytes: &[u8]) -> Option<String> {
-    memmem::find_iter(bytes, BANNER).find_map(|at| release(&bytes[at + BANNER.len()..]))
+/// Returns the banner of an uncompressed kernel. A format string of a banner does not count.
+fn elf_banner(bytes: &[u8]) -> Option<Banner> {
+    memmem::find_iter(bytes, BANNER).find_map(|at| Banner::parse(&bytes[at + BANNER.len()..]))
 }
 
-/// Returns a release: a word that begins with a digit and is not too long.
-fn release(bytes: &[u8]) -> Option<String> {
-    let word = bytes.split(|byte| !byte.is_ascii_graphic()).next()?;
-    let is_complete = word.len() < bytes.len() && word.len() <= RELEASE;
-    let is_release = is_complete && word.first()?.is_ascii_digit();
-    is_release.then(|| String::from_utf8_lossy(word).into_owned())
+/// The parts of a kernel's banner: `RELEASE (USER@HOST) ... #1 SMP PREEMPT_DYNAMIC DATE`.
+#[derive(Debug, PartialEq, Eq)]
+struct Banner {
+    release: String,
+    preemption: String,
+}
+
+impl Banner {
+    /// Parses a complete line that begins with a digit.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let line = bytes.split(|byte| matches!(byte, 0 | b'\n')).next()?;
+        let is_complete = line.len() < bytes.len() && line.len() <= LINE;
+        if !is_complete || !line.first()?.is_ascii_digit() {
+            return None;
+        }
+        let line = String::from_utf8_lossy(line);
+        let release = line.split_whitespace().next()?.to_owned();
+        // init/Makefile of Linux: of the models, only these have no word.
+        let word = line.split_whitespace().find(|word| word.starts_with("PREEMPT"));
+        let preemption = word.unwrap_or("PREEMPT_NONE or PREEMPT_VOLUNTARY").to_owned();
+        Some(Self { release, preemption })
+    }
 }
 
 #[cfg(test)]
@@ -105,26 +123,29 @@ mod tests {
     fn releases_are_found_wherever_chunks_end() {
         let mut image = vec![0; CHUNK + 200];
         image[100..100 + 16].copy_from_slice(b"Linux version %s");
-        let banner = b"Linux version 6.1.99-pvticket (me@here) #1 SMP";
+        let banner = b"Linux version 6.1.99-pvticket (me@here) #1 SMP PREEMPT_RT now\n";
         for at in [300, CHUNK - 60, CHUNK - 20, CHUNK - 3, CHUNK, CHUNK + 20] {
             let mut image = image.clone();
             image[at..at + banner.len()].copy_from_slice(banner);
-            let (_, version) = read(&mut image.as_slice()).unwrap();
-            assert_eq!(version.as_deref(), Some("6.1.99-pvticket"), "at {at}");
+            let banner = read(&mut image.as_slice()).unwrap().1.unwrap();
+            let facts = [banner.release, banner.preemption];
+            assert_eq!(facts, ["6.1.99-pvticket", "PREEMPT_RT"], "at {at}");
         }
         assert_eq!(read(&mut image.as_slice()).unwrap().1, None);
     }
 
     #[test]
-    fn bzimage_release_is_read_from_the_header() {
+    fn bzimage_banner_is_read_from_the_header() {
         let mut image = vec![0; 0x1000];
         image[0x202..0x206].copy_from_slice(b"HdrS");
         image[0x20e..0x210].copy_from_slice(&0x600u16.to_le_bytes());
         image[0x800..0x810].copy_from_slice(b"6.1.0-9 (a@b) #1");
-        assert_eq!(bzimage_release(&image).as_deref(), Some("6.1.0-9"));
+        let banner = bzimage_banner(&image).unwrap();
+        assert_eq!(banner.release, "6.1.0-9");
+        assert_eq!(banner.preemption, "PREEMPT_NONE or PREEMPT_VOLUNTARY");
         image[0x20e..0x210].copy_from_slice(&u16::MAX.to_le_bytes());
-        assert_eq!(bzimage_release(&image), None);
-        assert_eq!(bzimage_release(&image[..0x203]), None);
+        assert_eq!(bzimage_banner(&image), None);
+        assert_eq!(bzimage_banner(&image[..0x203]), None);
     }
 
     #[test]

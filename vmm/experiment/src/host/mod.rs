@@ -23,7 +23,7 @@ use kvm::{KvmKind, host::is_emulated, signal};
 pub use load::LoadWatch;
 use os::cpu_quota::CpuQuota;
 use study::{
-    host_facts::HostFacts,
+    host_facts::{FileFacts, HostFacts},
     plan::{PlanError, check_cpus},
 };
 
@@ -104,12 +104,18 @@ fn read(files: &HostFiles, kind: KvmKind, cpus: &CpuList) -> HostFacts {
     }
 }
 
-/// Adds this program and these guest kernels to `facts`. They are read completely for their hashes. A kernel
-/// that cannot be read is left out.
-pub fn with_files<'a>(facts: HostFacts, kernels: impl IntoIterator<Item = &'a Path>) -> HostFacts {
+/// Adds this program and these kernels of guests and emulated hosts to `facts`. They are read completely for their
+/// hashes. A kernel that cannot be read is left out.
+pub fn with_files<'a>(
+    facts: HostFacts,
+    kernels: impl IntoIterator<Item = (String, &'a Path)>,
+    host_kernels: impl IntoIterator<Item = (String, &'a Path)>,
+) -> HostFacts {
+    let named = |(name, path)| Some(FileFacts { name, ..kernel_facts(path)? });
     HostFacts {
         binary: binary_facts(),
-        kernels: kernels.into_iter().filter_map(kernel_facts).collect(),
+        kernels: kernels.into_iter().filter_map(named).collect(),
+        host_kernels: host_kernels.into_iter().filter_map(named).collect(),
         ..facts
     }
 }
@@ -190,7 +196,11 @@ mod tests {
 
     #[test]
     fn facts_round_trip_through_json() {
-        let facts = with_files(gather_facts(&CpuList::single(0)), [Path::new("/nowhere")]);
+        let facts = with_files(
+            gather_facts(&CpuList::single(0)),
+            [("6.1".into(), Path::new("/nowhere"))],
+            [],
+        );
         let text = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
         // A line from before more fields were added.

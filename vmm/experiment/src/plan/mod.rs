@@ -76,8 +76,6 @@ pub struct Request {
     pub host: HostMode,
     /// The emulated host's kernel.
     pub host_kernel: HostKernelChoice,
-    /// The guests' Linux, unless the spec names it.
-    pub guest_kernel: GuestKernel,
     /// Selection of the spec's cells.
     pub only: Only,
     /// The part of the run to measure; None for the complete run.
@@ -139,7 +137,6 @@ impl Request {
             jobs: 1,
             host: HostMode::Auto,
             host_kernel: HostKernelChoice::default(),
-            guest_kernel: GuestKernel::default(),
             only: Only::default(),
             part: None,
         }
@@ -178,7 +175,7 @@ impl Request {
             only: self.only.texts(),
             host: self.host.name().to_owned(),
             host_kernel: self.host_kernel.kernel()?,
-            guest_kernel: self.guest_kernel,
+            guest_kernel: GuestKernel::default(),
             jobs: (*jobs).into(),
             cpus: cpus.cpus().to_vec(),
             seed: 0,

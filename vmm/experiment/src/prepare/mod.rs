@@ -23,6 +23,7 @@ pub(crate) fn begin(
 ) -> Result<Option<CgroupTree>, Usage> {
     let on = |host| points.iter().filter(move |point| point.host == host);
     on(HostKind::Emulated).try_for_each(|point| {
+        let kernel = point.host_kernel.unwrap_or(kernel);
         driver::check_emulated(point.driver, kernel)?;
         pause_loop::check_emulated(point.ple, kernel)
     })?;

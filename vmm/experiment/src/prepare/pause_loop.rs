@@ -8,10 +8,11 @@ use study::point::HostKernel;
 /// which a 7.x does by the parameter `setcpuid`.
 pub(super) fn check_emulated(ple: Option<PleWindow>, kernel: HostKernel) -> Result<(), Usage> {
     match (ple, kernel) {
-        (None | Some(PleWindow::OFF), _) | (Some(PleWindow::DEFAULT), HostKernel::Linux7) => Ok(()),
+        (None | Some(PleWindow::OFF), _) => Ok(()),
         (Some(PleWindow::DEFAULT), HostKernel::Linux6_1) => Err(Usage(
             "ple on: kernel 6.1 of the emulated host has no setcpuid; add --host-kernel 7".into(),
         )),
+        (Some(PleWindow::DEFAULT), _) => Ok(()),
         (Some(window), _) => {
             Err(Usage(format!("ple {window}: in the emulated host it can be on or off")))
         }

@@ -12,7 +12,6 @@ use crate::{
     measure::{self, Folder},
     plan::{Plan, Request, resume},
     run::RunOptions,
-    worker_pool::KernelFiles,
 };
 use anyhow::Context;
 use base::{files, plural::count, units::CpuList};
@@ -109,8 +108,7 @@ fn record(plan: Plan, dir: PathBuf) -> anyhow::Result<Option<RunRecord>> {
         return Ok(Some(RunRecord::read(&dir)?));
     }
     // A failed cell is in the study with its error, and does not end the run.
-    let (folder, kernels) = (Folder::Named(dir), KernelFiles::default());
-    let done = measure::measure(plan, &folder, &kernels, RunOptions::default())?;
+    let done = measure::measure(plan, &Folder::Named(dir), RunOptions::default())?;
     let is_complete = !done.summary.stopped && done.summary.remaining == 0;
     Ok(is_complete.then_some(done.record))
 }

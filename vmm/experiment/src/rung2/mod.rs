@@ -21,7 +21,6 @@ use crate::{
     measure::{Folder, exit_status, measure},
     plan::{Plan, Request},
     run::RunOptions,
-    worker_pool::KernelFiles,
 };
 use report::{columns::Columns, si::si};
 use sim::{Machine, Noise, Picos};
@@ -223,7 +222,7 @@ fn study_of(
         plan.add(plan_part?.experiment);
     }
     let options = RunOptions { ends_at_failure: true, ..RunOptions::default() };
-    let measured = measure(plan, &Folder::new(None)?, &KernelFiles::default(), options)?;
+    let measured = measure(plan, &Folder::new(None)?, options)?;
     let study = Study::new(slice::from_ref(&measured.record));
     Ok(match exit_status(&measured.summary, &study)? {
         0 => Continue((study, measured.record)),

@@ -4,7 +4,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     process::Command,
@@ -36,7 +36,7 @@ pub struct GuestRoot<'a> {
     /// A static busybox, for a root with its applets and our `/init`. None leaves the root to the user's
     /// initrd.
     pub busybox: Option<&'a Path>,
-    /// An archive with PostgreSQL, for the workload `pgbench`.
+    /// An archive that adds files: PostgreSQL, for the workload `pgbench`, or programs of the user.
     pub guest_disk: Option<&'a Path>,
     /// The command; empty means a shell.
     pub argv: &'a [OsString],
@@ -90,14 +90,14 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
     if let Some(busybox) = root.busybox {
         let applets = applets(busybox)?;
         let size = fs::metadata(busybox).map_err(unreadable(busybox))?.len();
+        let mut skeleton = Archive::new(Vec::new());
+        add_skeleton(&mut skeleton)?;
         parts = vec![
-            InitrdSource::Bytes(
-                skeleton().and_then(|a| a.finish_before_contents(BUSYBOX, 0o755, size))?,
-            ),
+            InitrdSource::Bytes(skeleton.finish_before_contents(BUSYBOX, 0o755, size)?),
             InitrdSource::File(busybox.into()),
         ];
         archive.directory(DIRECTORY, 0o755)?;
-        archive.file("pvticket/applets", 0o644, applets.as_bytes())?;
+        archive.file(APPLETS, 0o644, applets.as_bytes())?;
     } else {
         archive.directory(DIRECTORY, 0o755)?;
     }
@@ -122,12 +122,12 @@ fn own_parts(kernel: &Path, root: &GuestRoot<'_>) -> Result<Vec<InitrdSource>, I
     Ok(parts)
 }
 
-const DIRECTORY: &str = "pvticket";
-const BUSYBOX: &str = "bin/busybox";
+pub(super) const DIRECTORY: &str = "pvticket";
+pub(super) const APPLETS: &str = "pvticket/applets";
+pub(super) const BUSYBOX: &str = "bin/busybox";
 
-/// Creates the root of a guest whose only program is busybox. Our init creates the mount points.
-fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
-    let mut archive = Archive::new(Vec::new());
+/// Adds the root of a guest whose only program is busybox. Our init creates the mount points.
+pub(super) fn add_skeleton(archive: &mut Archive<impl Write>) -> Result<(), CpioError> {
     archive.symlink("init", "pvticket/init")?;
     for directory in ["bin", "usr", "etc"] {
         archive.directory(directory, 0o755)?;
@@ -136,21 +136,20 @@ fn skeleton() -> Result<Archive<Vec<u8>>, CpioError> {
         archive.symlink(link, target)?;
     }
     archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/:/bin/sh\n")?;
-    archive.file("etc/group", 0o644, b"root:x:0:\n")?;
-    Ok(archive)
+    archive.file("etc/group", 0o644, b"root:x:0:\n")
 }
 
 fn nul_terminated<'a>(words: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     words.flat_map(|word| word.iter().copied().chain([0])).collect()
 }
 
-fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
+pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> InitrdError + '_ {
     move |source| InitrdError::Unreadable { path: path.into(), source }
 }
 
 /// Returns the names of busybox's applets, one per line. They come from the file `applets` that `pvticket
 /// setup busybox` puts next to busybox, or else from busybox itself.
-fn applets(busybox: &Path) -> Result<String, InitrdError> {
+pub(super) fn applets(busybox: &Path) -> Result<String, InitrdError> {
     let list = busybox.with_file_name("applets");
     if let Ok(mut file) = File::open(&list) {
         let mut names = String::new();

@@ -48,6 +48,11 @@ fn of_point(point: &PointStudy) -> Vec<String> {
     if let Some(waits) = point.long_waits {
         notes.push(format!("{} waits/s for any lock reached the threshold", si(waits)));
     }
+    if point.halts.is_none() {
+        notes.push(
+            "halts/s, kicks/s: this kernel does not count them (CONFIG_LOCK_EVENT_COUNTS)".into(),
+        );
+    }
     notes.extend(point.faults.as_ref().map(summary));
     notes.extend(point.sim.and_then(|sim| host_extras(&point.point, sim)));
     notes.extend(work::lines(point));

@@ -1,5 +1,7 @@
 //! The findings of a study as sentences, each backed by its figures.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use base::plural::{agree, count};
 use locks::Family;
 
@@ -10,7 +12,7 @@ use super::super::{
 };
 use super::{disturbed, moved, nodes, replayed, simulated};
 use study::{
-    findings::{Comparison, SeriesComparison, Study, compare::Outcome, diff},
+    findings::{Axis, Comparison, SeriesComparison, Study, compare::Outcome, diff},
     point::{GuestKind, Point},
     stats::{self, Estimate},
     store::record::MachineFile,
@@ -28,6 +30,7 @@ pub fn operations(study: &Study) -> &'static str {
 /// The unit of a point's throughput.
 pub fn operations_of(point: &Point) -> &'static str {
     match (point.guest, point.lock.family()) {
+        (GuestKind::Linux, _) if point.counts_runs() => "runs",
         (GuestKind::Linux, _) if point.workload == "shootdown" => "shootdowns",
         (GuestKind::Linux, _) if point.workload != "lock" => "operations",
         _ if is_of_switches(point) => "switches",
@@ -190,6 +193,7 @@ pub fn warnings(study: &Study) -> Vec<Sentence> {
         sentences.extend(simulated::doubts(file).map(caution_sentence));
     }
     sentences.extend(simulated::frozen(study).map(caution_sentence));
+    sentences.extend(preemption_models(study).map(caution));
     let (violations, disorder) = study.failures();
     if violations > 0.0 {
         sentences.push(bad(format!(
@@ -252,6 +256,21 @@ fn busy(facts: &study::host_facts::HostFacts) -> Option<String> {
         "other processes used {} of these CPUs just before: the vCPUs may get less CPU time",
         percent(busy)
     ))
+}
+
+/// A warning if guest kernels are compared that differ in preemption as well.
+fn preemption_models(study: &Study) -> Option<String> {
+    let sessions = study.runs.iter().flat_map(|run| &run.sessions);
+    let kernels = sessions.flat_map(|session| &session.host.kernels);
+    let kernels = kernels.filter_map(|kernel| Some((&kernel.name, kernel.preemption.as_ref()?)));
+    let models: BTreeMap<_, _> = kernels.collect();
+    let differ = models.values().collect::<BTreeSet<_>>().len() > 1;
+    let is_confounded = differ && study.varying.contains(&Axis::GuestKernel);
+    is_confounded.then(|| {
+        let models = models.iter().map(|(name, model)| format!("{name} {model}"));
+        let models = models.collect::<Vec<_>>().join(", ");
+        format!("The guest kernels differ in preemption as well, which changes rates: {models}.")
+    })
 }
 
 /// Facts that should be equal for all starts of the runs and are not. A session without guest kernels matches

@@ -178,8 +178,12 @@ fn emulated(study: &Study, lines: &mut SetupLines) {
         return;
     }
     for run in &study.runs {
-        let kernel = run.run.host_kernel;
-        lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernel}"));
+        let named = run.sessions.iter().flat_map(|session| &session.host.host_kernels);
+        let named: Vec<String> =
+            named.map(|file| format!("{} ({})", file.name, identity(file))).collect();
+        let kernels =
+            if named.is_empty() { run.run.host_kernel.to_string() } else { named.join(", ") };
+        lines.add("", &format!("cells of the emulated host: QEMU, AMD-V, Linux {kernels}"));
     }
     if points.any(|point| point.point.ple == Some(PleWindow::DEFAULT)) {
         lines.add("", "with PLE on each PAUSE exits: QEMU's CPU has no filter");
@@ -197,10 +201,17 @@ fn guests(study: &Study, lines: &mut SetupLines) {
     for file in
         study.runs.iter().flat_map(|run| &run.sessions).flat_map(|session| &session.host.kernels)
     {
-        let FileFacts { sha256, version, .. } = file;
-        let version = version.as_deref().unwrap_or("of unknown version");
-        lines.add("guest", &format!("kernel {version}, SHA-256 {sha256}..."));
+        let name = format!("kernel {} {}", file.name, identity(file)).replace("  ", " ");
+        lines.add("guest", &name);
     }
+}
+
+/// A kernel's version, preemption model and hash.
+fn identity(file: &FileFacts) -> String {
+    let FileFacts { sha256, version, preemption, .. } = file;
+    let version = version.as_deref().unwrap_or("of unknown version");
+    let preemption = preemption.as_ref().map(|model| format!(", {model}")).unwrap_or_default();
+    format!("{version}{preemption}, SHA-256 {sha256}...")
 }
 
 fn run_lines(run: &RunFacts, lines: &mut SetupLines) {
@@ -277,6 +288,9 @@ fn windows(study: &Study) -> (String, String) {
     let counts = || study.points.iter().map(|point| point.repetitions.len());
     let (min, max) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
     let counts = if min == max { max.to_string() } else { format!("{min} to {max}") };
+    if study.points.iter().all(|study| study.point.program().is_some()) {
+        return ("a run of the program".to_owned(), counts);
+    }
     (format!("{} s{warm_up}", names::listed(&seconds)), counts)
 }
 
@@ -287,7 +301,6 @@ fn guest(point: &Point) -> String {
     } = point;
     let locks =
         if *lock_count == 1 { "one lock".into() } else { format!("one of {lock_count} locks") };
-    // A store has no version of a kernel file named by the user, which may be any version.
     let linux =
         if guest_kernel.is_unnamed() { "Linux".into() } else { format!("Linux {guest_kernel}") };
     let work = match (guest, workload.as_str()) {
@@ -307,6 +320,9 @@ fn guest(point: &Point) -> String {
         (GuestKind::Linux, "lock") => format!(
             "{linux}, one thread per vCPU: {critical} increments under one spin_lock, {think} outside it"
         ),
+        (GuestKind::Linux, _) if point.program().is_some() => {
+            format!("{linux}: {}", point.workload_name())
+        }
         (GuestKind::Linux, name) => format!("{linux}: bench {name}"),
         (GuestKind::Sim, _) => format!(
             "the lock library's sources: work of {critical} increments under {locks}, {think} outside it, \

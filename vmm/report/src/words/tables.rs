@@ -307,8 +307,8 @@ fn behaviour(study: &Study) -> Option<Table> {
         let [lhp, lwp, queued] = in_lock(preempted, false);
         let [observed_lhp, observed_lwp, observed_queued] = in_lock(preempted, true);
         Some(vec![
-            si(point.halts),
-            si(point.kicks),
+            point.halts.map_or_else(dash, si),
+            point.kicks.map_or_else(dash, si),
             point.slow.map_or_else(dash, percent),
             point.fairness.map_or_else(dash, |fairness| format!("{:.2}", fairness.jain)),
             lhp,

@@ -57,9 +57,11 @@ fn setup_lists_each_fact_once() {
     let mut run = record(&Fixture::default());
     let session = &mut run.contents.sessions[0];
     session.host.binary = Some(study::host_facts::FileFacts {
+        name: String::new(),
         path: "/home/somebody/pvticket".into(),
         sha256: "0123456789abcdef".into(),
         version: None,
+        preemption: None,
     });
     let mut second = session.clone();
     second.host.kernel = "6.19.1".into();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::check::{
-    NoVerdict, Skip,
+    Failure, NoVerdict, Skip,
     guests::{Boot, Guests, SKIP},
     ktap::{TestResult, Verdict},
     reference::{Rates, Reference},
@@ -27,12 +27,15 @@ use wakeups::wakeup;
 /// vCPUs of most guests: 2 for each of 2 slots.
 pub const VCPUS: u32 = 4;
 
-/// A test: its name in the output and its function. An error other than [`Failure`](crate::check::Failure) or
+/// A test: its name in the output and its function. An error other than [`Failure`] or
 /// [`Skip`] ends the run.
 pub type Test = (&'static str, fn(&mut Suite<'_>) -> anyhow::Result<TestResult>);
 
 /// Repetitions of a test that failed by a timeout while the host took time.
 const REPEATS: u32 = 2;
+
+/// The test of a program of the user, which replaces all but the initial tests.
+pub const PROGRAM: &str = "program";
 
 /// Number of initial tests that always run, because the others need their results.
 pub const REQUIRED: usize = 2;
@@ -54,7 +57,7 @@ impl FromStr for TestName {
 }
 
 /// All tests. If the first test fails to boot the kernel, there is no verdict.
-pub const TESTS: [Test; 15] = [
+pub const TESTS: [Test; 16] = [
     ("boot", |suite| first_boot(suite.guests)),
     ("smp", smp),
     ("exclusion_native", exclusion::native),
@@ -70,6 +73,7 @@ pub const TESTS: [Test; 15] = [
     ("progress", exclusion::progress),
     ("throughput_1x", |suite| throughput(suite, 1)),
     ("throughput_2x", |suite| throughput(suite, 2)),
+    (PROGRAM, program),
 ];
 
 /// The PV locks that a kernel has.
@@ -222,6 +226,30 @@ fn smp(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
         workers if workers == VCPUS as usize => TestResult::ok(notes),
         workers => TestResult::timed_out(format!("only {workers} of {VCPUS} vCPUs came up"), notes),
     })
+}
+
+/// A program of the user succeeds with native and PV locks, and while holders and waiters are preempted.
+fn program(suite: &mut Suite<'_>) -> anyhow::Result<TestResult> {
+    let program = suite.guests.program().cloned();
+    let program = program.ok_or_else(|| Skip("requires --program".into()))?;
+    let pv = suite.backend();
+    let injected = ["random", "lhp:100,2ms", "lwp:100,2ms"].map(|policy| (pv, policy));
+    let mut notes = Vec::new();
+    for (pv, policy) in [(PvBackend::Off, "random")].into_iter().chain(injected) {
+        let boot = suite.overcommitted(pv, policy).program(&program);
+        let start = Instant::now();
+        let result = suite.guests.run(&boot)?;
+        if result.is_not_started() {
+            return Err(NoVerdict(result.reason()).into());
+        }
+        let (seconds, pv) = (start.elapsed().as_secs_f64(), pv.name());
+        if let Err(Failure { reason, is_timeout }) = result.check() {
+            let reason = format!("under {policy}, PV {pv}: {reason}");
+            return Ok(TestResult::failed(Failure { reason, is_timeout }, notes));
+        }
+        notes.push(format!("under {policy}, PV {pv}: passed in {seconds:.1} s, with the boot"));
+    }
+    Ok(TestResult::ok(notes))
 }
 
 /// Rates of native and PV locks in alternating boots. Fails if they are worse than the reference's.

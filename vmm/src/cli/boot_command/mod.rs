@@ -10,7 +10,10 @@ mod schedule_summary;
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::Args;
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
 use super::{
     confinement,
@@ -37,6 +40,12 @@ use study::{plan::Seconds, point::HostKind};
 pub(super) use direct::run as direct;
 pub(super) use plan::Plan;
 
+/// The parser of `--guest-kernel`.
+fn guest_kernel_parser() -> impl TypedValueParser<Value = GuestKernel> {
+    let names = PossibleValuesParser::new(GuestKernel::ALL.map(GuestKernel::name));
+    names.try_map(|name| name.parse::<GuestKernel>())
+}
+
 /// Boot a Linux guest. With a command, run it and exit with its status; without, open a shell (Ctrl-A x ends
 /// the machine)
 #[derive(Debug, Args)]
@@ -46,7 +55,8 @@ pub struct BootArgs {
     kernel: Option<PathBuf>,
 
     /// Linux version of the PV ticketlock kernel: 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
-    #[arg(long, value_name = "V", default_value_t, conflicts_with = "kernel")]
+    #[arg(long, value_name = "V", default_value_t, conflicts_with = "kernel",
+          value_parser = guest_kernel_parser())]
     guest_kernel: GuestKernel,
 
     /// Initial RAM disk [default: our init and busybox]. Without a command, its /init runs
@@ -140,8 +150,8 @@ fn driver_help() -> String {
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     confinement::set_mode()?;
     let choice = host_choice::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
-    let host_kernel = args.host_kernel.choice().kernel()?;
-    args.host_kernel.choice().check(choice.place == HostKind::Emulated)?;
+    let host_kernel = args.host_kernel.choice()?.kernel()?;
+    args.host_kernel.choice()?.check(choice.place == HostKind::Emulated)?;
     let is_dry = args.dry_run;
     if choice.place == HostKind::Emulated {
         driver::check_emulated(args.driver, host_kernel)?;

@@ -7,25 +7,24 @@ mod workload;
 
 use std::path::PathBuf;
 
-use clap::{Arg, Args};
+use clap::{Arg, Args, builder::NonEmptyStringValueParser};
 
 use super::{
     confinement, eprint_line,
-    host::{HostKernelArgs, host_parser},
+    host::{HostKernelArgs, guest_kernel_value, host_parser, provide_all},
     print,
     report_command::columns,
     results::ResultFile,
-    run::{KernelArgs, guest_parser},
+    run::guest_parser,
     schedule::{ScheduleArgs, write_record},
     trace,
 };
-use base::{backend::PvBackend, guest_kernel::GuestKernel, sanitize::shell_quoted, units::CpuList};
+use base::{backend::PvBackend, sanitize::shell_quoted, units::CpuList};
 use experiment::{
     host_choice::HostMode,
     measure::{Folder, Measured, exit_status, measure},
     plan::{self, Plan},
     run::RunOptions,
-    worker_pool::KernelFiles,
 };
 use keys::KeyOptions;
 use report::{
@@ -69,14 +68,11 @@ pub struct CompareArgs {
     /// ui.perfetto.dev and `pvticket trace`
     #[arg(long, value_name = "F")]
     trace: Option<PathBuf>,
-
-    #[command(flatten)]
-    kernels: KernelArgs,
 }
 
-/// Makes all options except those for outputs and kernel files conflict with `--resume`: the store has them.
+/// Makes all options except those for outputs conflict with `--resume`: the store has them.
 fn conflict_with_resume(option: Arg) -> Arg {
-    const WITH_RESUME: [&str; 5] = ["resume", "json", "trace", "kernel", "stock_kernel"];
+    const WITH_RESUME: [&str; 3] = ["resume", "json", "trace"];
     if WITH_RESUME.contains(&option.get_id().as_str()) {
         option
     } else {
@@ -107,19 +103,31 @@ struct ComparisonArgs {
     #[arg(long, value_name = "GUEST", value_parser = guest_parser(), default_value = GuestKind::Payload.name())]
     guest: GuestKind,
 
-    /// With --guest linux: Linux version of the guests, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`)
-    /// [default: 6.12, or the file of --kernel]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    guest_kernel: Vec<GuestKernel>,
+    /// With --guest linux: kernels of the guests, 6.1, 6.12 or 7 (`pvticket setup kernel-6.1`), or files as
+    /// NAME=PATH or PATH: bzImage, vmlinux, build directory or Debian package [default: 6.12]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = guest_kernel_value)]
+    guest_kernel: Vec<String>,
 
     /// With --guest sim: the machine, from the list of `pvticket sim` or a file (see vmm/sim/README.md). The
     /// figures describe the simulator and that file
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
-    /// Workload of the guest
-    #[arg(long, value_name = "WORKLOAD", value_parser = workloads(), default_value = "lock")]
-    workload: String,
+    /// Workload of the guest [default: lock, with kernel files eventfd]
+    #[arg(long, value_name = "WORKLOAD", value_parser = workloads())]
+    workload: Option<String>,
+
+    /// With --guest linux: a program of yours and its arguments instead of a workload; may be repeated. DIR travels
+    /// into the guest, which has busybox, or --root DIR as its root. Its figure is its runs a second, or the number
+    /// in the group of --rate REGEX in its output (after 1/: seconds)
+    #[arg(long, value_name = "DIR/COMMAND ARGS", conflicts_with = "workload",
+          value_parser = NonEmptyStringValueParser::new())]
+    program: Vec<String>,
+
+    /// With --program: the figure is the run time, as without this option, or with =REGEX the seconds in its output
+    #[arg(long, value_name = "REGEX", num_args = 0..=1, require_equals = true, default_missing_value = "",
+          requires = "program")]
+    seconds_of: Option<String>,
 
     /// Measured time of a run in seconds [default: 0.5 for the payload, 0.8 for Linux, 0.1 in simulations]
     #[arg(long, value_name = "S", allow_hyphen_values = true)]
@@ -142,7 +150,8 @@ struct ComparisonArgs {
     pv_backends: Vec<PvBackend>,
 
     /// Systems of `pvticket locks` to compare, or all; Linux kernels have ticket, pv-ticket, test-and-set,
-    /// queued, and pv-queued (only with kvm) [default: ticket and pv-ticket]
+    /// queued, and pv-queued (only with kvm); --lock-crate DIR adds your own (`pvticket lock --help`) [default: ticket
+    /// and pv-ticket; with kernel files kernel, the lock that each kernel chooses]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     locks: Vec<Systems>,
 
@@ -221,9 +230,10 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
         Some(dir) => plan::resume(dir, false)?,
         None => options::plan(args, &experiment::host::topology())?,
     };
+    provide_all(&plan)?;
     let files = OutputFiles::new(args)?;
     let folder = Folder::new(args.resume.clone().or(args.dir.clone()))?;
-    match compare(plan, &folder, &args.kernels.files(), &files) {
+    match compare(plan, &folder, &files) {
         Ok(0) => Ok(0),
         result => {
             if folder.is_resumable() {
@@ -236,19 +246,15 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<u8> {
     }
 }
 
-fn compare(
-    plan: Plan,
-    folder: &Folder,
-    kernels: &KernelFiles,
-    files: &OutputFiles,
-) -> anyhow::Result<u8> {
+fn compare(plan: Plan, folder: &Folder, files: &OutputFiles) -> anyhow::Result<u8> {
     let options = RunOptions {
         keeps_traces: files.trace.is_some(),
         records: files.record.is_some(),
-        ends_at_failure: true,
+        // A kernel of the user may lack what others have.
+        ends_at_failure: plan.experiment.guest_kernels.is_empty(),
         ..RunOptions::default()
     };
-    let mut measured = measure(plan, folder, kernels, options)?;
+    let mut measured = measure(plan, folder, options)?;
     if matches!(folder, Folder::Temporary(_)) {
         measured.record.source.clear();
     }

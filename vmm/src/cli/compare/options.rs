@@ -7,8 +7,10 @@ use experiment::doctor::topology::Topology;
 use experiment::{
     cell::simulated::machine,
     cpus,
+    host_choice::{HostKernelChoice, HostMode},
     plan::{Plan, Request},
     prepare::driver::check_record,
+    programs,
 };
 use study::{
     guest::systems::Systems,
@@ -26,12 +28,14 @@ pub(in crate::cli) fn plan(args: &CompareArgs, topology: &Topology) -> anyhow::R
             cpus::choose(topology, options.cpus.as_ref(), options.schedule.slots)?
         }
     };
-    let request = Request {
-        host: options.host,
-        host_kernel: options.host_kernel.choice(),
-        guest_kernel: args.kernels.files().default_kernel(),
-        ..Request::new("compare", options.spec(&cpus)?, cpus)
+    // Several kernels are an axis of the spec.
+    let (host, host_kernel) = match (options.host_kernel.several(), options.host) {
+        ([], host) => (host, options.host_kernel.choice()?),
+        (_, HostMode::Auto) => (HostMode::Emulated, HostKernelChoice::default()),
+        (_, host) => (host, HostKernelChoice::default()),
     };
+    let request =
+        Request { host, host_kernel, ..Request::new("compare", options.spec(&cpus)?, cpus) };
     let plan = Plan::new(request, |error| Usage(error.fault.to_string()))?;
     let drivers = plan.experiment.points.iter().map(|point| point.driver);
     check_record(drivers, options.schedule.record.is_some())?;
@@ -65,14 +69,24 @@ impl ComparisonArgs {
             GuestKind::Sim => ("rr", 6, defaults::SIM_SECONDS, defaults::SIM_WARM_UP),
         };
         let seconds = self.seconds.map_or(seconds, |seconds| seconds.0.as_secs_f64());
+        let (workload, workloads) = match self.program.as_slice() {
+            [] => ("--workload", Vec::from_iter(self.workload.clone())),
+            programs => {
+                ("--program", programs.iter().map(|text| programs::absolute(text)).collect())
+            }
+        };
+        let seconds_of = self.seconds_of.iter().filter(|regex| !regex.is_empty());
+        let seconds_of = seconds_of.map(|regex| format!("1/{regex}"));
         let schedule = &self.schedule;
         let mut spec = Form::default();
         spec.set("repetitions", "--runs", [self.runs.unwrap_or(runs)])
             .set("latency", "--latency", self.latency.then_some(true))
             .set("guests", "--guest", [self.guest.name()])
             .set("guest-kernels", "--guest-kernel", &self.guest_kernel)
+            .set("host-kernels", "--host-kernel", self.host_kernel.several())
             .set("machines", "--machine", &self.machine)
-            .set("workloads", "--workload", [&self.workload])
+            .set("workloads", workload, workloads)
+            .set("rate", "--seconds-of", seconds_of)
             .set("policies", "--policy", schedule.policies(policy))
             .set("slots", "--slots", [schedule.slots(cpus)?])
             .set("vms", "--vms", [schedule.vms])

@@ -152,7 +152,7 @@ fn resume_rejects_new_options() {
     let parses = |words: &str| {
         Line::try_parse_from(["compare"].into_iter().chain(words.split_whitespace())).is_ok()
     };
-    assert!(parses("--resume d --json f --trace t --kernel k"));
+    assert!(parses("--resume d --json f --trace t"));
     for words in
         ["--vcpus 2", "--runs 3", "--policy rr", "--set faults=kick-dup:0.1", "--ple on", "--dir e"]
     {

@@ -24,7 +24,7 @@ const SETUP: &str = "guest-kernel-config/setup.sh";
 
 /// The scripts were not found or are not trusted.
 #[derive(Debug, Error)]
-pub(super) enum DataError {
+pub(in crate::cli) enum DataError {
     #[error("{VARIABLE}={0} has no {SETUP}")]
     NotThere(PathBuf),
     #[error("cannot access {VARIABLE}={0}")]
@@ -45,7 +45,7 @@ pub(super) enum DataError {
 }
 
 /// The folder: from the environment, of the package, or the checkout in which the program was built.
-pub(super) fn folder() -> Result<PathBuf, DataError> {
+pub(in crate::cli) fn folder() -> Result<PathBuf, DataError> {
     let dir = env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder_from(dir, &env::current_exe().map_err(DataError::Program)?)
 }

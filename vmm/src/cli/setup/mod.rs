@@ -5,6 +5,8 @@ mod data;
 mod parts;
 mod script;
 
+pub(super) use data::folder as data_folder;
+
 use std::{
     fs::File,
     io::{self, IsTerminal, Read},

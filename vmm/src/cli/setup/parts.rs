@@ -100,17 +100,18 @@ impl CachePart {
     }
 
     /// The part's files in the cache. Not every system has all files of the emulated host.
-    pub(super) fn files(self) -> Vec<&'static str> {
+    pub(super) fn files(self) -> Vec<String> {
         const QEMU: &str = "qemu/current/bin/qemu-system-x86_64";
         if let Some((kernel, flavour)) = self.guest_kernel() {
             return vec![kernel.file(flavour)];
         }
-        match self {
-            Host => vec!["host/current/vmlinux", "host/current/vmlinuz", QEMU],
-            Host7 => vec!["host-7/current/vmlinux", "host-7/current/vmlinuz", QEMU],
-            GuestDisk => vec![GUEST_DISK],
-            _ => vec!["busybox/busybox"],
-        }
+        let files: &[&str] = match self {
+            Host => &["host/current/vmlinux", "host/current/vmlinuz", QEMU],
+            Host7 => &["host-7/current/vmlinux", "host-7/current/vmlinuz", QEMU],
+            GuestDisk => &[GUEST_DISK],
+            _ => &["busybox/busybox"],
+        };
+        files.iter().map(ToString::to_string).collect()
     }
 
     /// The cache folders that its scripts use.

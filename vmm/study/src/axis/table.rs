@@ -131,11 +131,29 @@ axes! {
         columns: &[text("host", |row| Some(row.cell.point.host.name().into()))],
         ..Entry::PLAIN
     };
+    /// The kernel of the emulated host.
+    HostKernel(host_kernel) = |from, _, _| from.host_kernel()?; Entry {
+        has_baseline: true,
+        columns: &[text("host_kernel", |row| row.cell.point.host_kernel.map(|it| it.to_string()))],
+        ..Entry::new("host-kernels", "host kernel", |point| {
+            point.host_kernel.map_or_else(String::new, |kernel| kernel.to_string())
+        })
+    };
     /// The guest's workload.
     Workload(workload) = |from, _, _| from.value("workloads").text.clone(); Entry {
         default: Defaults::Words(&["lock"]),
         columns: &[text("workload", |row| Some(row.cell.point.workload.clone()))],
-        ..Entry::new("workloads", "workload", |point| point.workload.clone())
+        ..Entry::new("workloads", "workload", Point::workload_name)
+    };
+    /// The expression for a program's rate.
+    Rate(rate by |point| point.rate.as_ref().map(ToString::to_string)) =
+        |from, _, point| from.rate(point)?; Entry {
+        default: Defaults::NONE,
+        has_commas: true,
+        columns: &[text("rate_expression", |row| {
+            row.cell.point.rate.as_ref().map(ToString::to_string)
+        })],
+        ..Entry::new("rate", "rate", |point| or_none(point.rate.as_ref()))
     };
     /// System of the lock library.
     Lock(lock) = |from, _, _| from.parse("locks")?; Entry {
@@ -321,11 +339,13 @@ axes! {
 
 /// Keys of a spec's matrix, from the slowest to the fastest varying. An axis that depends on the value of
 /// another axis is read after it.
-pub const KEYS: [&str; 28] = [
+pub const KEYS: [&str; 30] = [
     "guests",
     "guest-kernels",
+    "host-kernels",
     "machines",
     "workloads",
+    "rate",
     "slots",
     "vms",
     "other-vms",

@@ -136,10 +136,10 @@ pub struct PointStudy {
     pub slow: Option<f64>,
     /// Waits per second, for any lock of the guest's kernel, that exhausted the spin threshold.
     pub long_waits: Option<f64>,
-    /// Halts per second, counted by the guest.
-    pub halts: f64,
-    /// Kicks per second, counted by the guest.
-    pub kicks: f64,
+    /// Halts per second, counted by the guest; None if its kernel does not count them.
+    pub halts: Option<f64>,
+    /// Kicks per second, counted with the halts.
+    pub kicks: Option<f64>,
     /// Preemptions; None if the host's scheduler decides unobserved, or the guest publishes no telemetry.
     pub preempted: Option<Preempted>,
     /// The reason why the host's scheduler was not observed, in one of the repetitions.
@@ -204,6 +204,7 @@ impl PointStudy {
         let seconds: f64 = figures().map(|figures| figures.seconds).sum();
         let total =
             |pick: fn(&Figures) -> u64| figures().map(|figures| pick(figures) as f64).sum::<f64>();
+        let is_counted = figures().all(|figures| !figures.halts_uncounted);
         let long_waits = figures().map(|figures| figures.long_waits.map(|count| count as f64));
         Self {
             rate: stats::summarise(&rates),
@@ -213,8 +214,8 @@ impl PointStudy {
                 .sum::<Option<f64>>()
                 .filter(|_| seconds > 0.0)
                 .map(|count| per_second(count, seconds)),
-            halts: per_second(total(|figures| figures.halts), seconds),
-            kicks: per_second(total(|figures| figures.kicks), seconds),
+            halts: is_counted.then(|| per_second(total(|figures| figures.halts), seconds)),
+            kicks: is_counted.then(|| per_second(total(|figures| figures.kicks), seconds)),
             preempted: preempted(figures(), &point),
             unobserved: figures().find_map(|figures| figures.unobserved.clone()),
             directed: Directed::new(figures()),

@@ -39,6 +39,8 @@ pub struct BenchReport {
     pub steal_seconds: Option<f64>,
     /// Counts of the guest's kernel.
     pub stats: Option<GuestKernelStats>,
+    /// The end of a program's output.
+    pub output: Option<String>,
     /// Parts of the measurement.
     #[serde(default)]
     pub parts: Vec<BenchPart>,

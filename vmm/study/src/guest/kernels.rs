@@ -1,4 +1,4 @@
-//! Systems of the lock library that Linux kernels implement: the kernel that a guest boots for a system, its
+//! Spinlocks of Linux kernels: the kernel that a guest boots for a system, its
 //! parameters, and how it reports the locks that it chose.
 
 use std::{
@@ -21,12 +21,14 @@ pub struct Kernels {
     files: Vec<KernelFile>,
     /// The guest disk with PostgreSQL, if a workload needs it.
     guest_disk: Option<OsString>,
+    /// The archive with the user's programs, if a workload needs it.
+    programs: Option<OsString>,
 }
 
 /// File of a guest kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KernelFile {
-    /// Linux version that the file is booted as.
+    /// Name of the kernel.
     #[serde(with = "text")]
     pub kernel: GuestKernel,
     /// Spinlocks of the kernel.
@@ -36,9 +38,11 @@ pub struct KernelFile {
 }
 
 impl Kernels {
-    /// Returns the file of this kernel, if there is one.
+    /// Returns the file of this kernel, if there is one. A user's file has any flavour.
     pub fn file(&self, kernel: GuestKernel, flavour: Flavour) -> Option<&Path> {
-        let matches = |file: &&KernelFile| file.kernel == kernel && file.flavour == flavour;
+        let matches = |file: &&KernelFile| {
+            file.kernel == kernel && (kernel.is_own() || file.flavour == flavour)
+        };
         self.iter().find(matches).map(KernelFile::path)
     }
 
@@ -57,15 +61,25 @@ impl Kernels {
         Self { guest_disk: disk.map(Into::into), ..self }
     }
 
-    /// Returns the paths of all files, including the guest disk.
+    /// Returns the archive with the user's programs.
+    pub fn programs(&self) -> Option<&Path> {
+        self.programs.as_ref().map(Path::new)
+    }
+
+    /// Sets the archive with the user's programs.
+    pub fn with_programs(self, archive: Option<PathBuf>) -> Self {
+        Self { programs: archive.map(Into::into), ..self }
+    }
+
+    /// Returns the paths of all files, including the guest disk and the programs.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.iter().map(KernelFile::path).chain(self.guest_disk())
+        self.iter().map(KernelFile::path).chain(self.guest_disk()).chain(self.programs())
     }
 }
 
 impl FromIterator<KernelFile> for Kernels {
     fn from_iter<I: IntoIterator<Item = KernelFile>>(files: I) -> Self {
-        Self { files: files.into_iter().collect(), guest_disk: None }
+        Self { files: files.into_iter().collect(), ..Self::default() }
     }
 }
 
@@ -85,7 +99,9 @@ impl KernelFile {
 pub const fn flavour(system: System) -> Option<Flavour> {
     match system {
         System::NativeTicket | System::PvTicket => Some(Flavour::Ticket),
-        System::TestAndSet | System::Queued | System::PvQueued => Some(Flavour::Stock),
+        System::TestAndSet | System::Queued | System::PvQueued | System::Kernel => {
+            Some(Flavour::Stock)
+        }
         _ => None,
     }
 }
@@ -113,7 +129,7 @@ pub const fn has_kvm_kick(system: System) -> bool {
 /// Returns the backend of this system in a Linux guest, if there is only one.
 pub const fn only_backend(system: System) -> Option<PvBackend> {
     match system {
-        System::PvQueued => Some(PvBackend::Kvm),
+        System::PvQueued | System::Kernel => Some(PvBackend::Kvm),
         _ => None,
     }
 }

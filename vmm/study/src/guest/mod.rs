@@ -3,5 +3,6 @@
 
 pub mod bench_report;
 pub mod kernels;
+pub mod program;
 pub mod systems;
 pub mod workload;

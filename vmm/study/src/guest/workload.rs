@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::program::Program;
+
 /// A workload of a Linux guest; [`GuestWorkload::about`] describes it.
 #[allow(missing_docs, reason = "the words say it")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum GuestWorkload {
         clients: Option<u32>,
         scale: u32,
     },
+    /// A [`Program`] of the user.
+    Program,
 }
 
 /// Maximum number of pgbench clients.
@@ -28,7 +32,7 @@ const MAX_CLIENTS: u32 = 1000;
 const MAX_SCALE: u32 = 10_000;
 
 impl GuestWorkload {
-    /// All workloads, with their default sizes.
+    /// All workloads of ours, with their default sizes.
     pub const ALL: [Self; 10] = [
         Self::Lock,
         Self::Mmap,
@@ -61,6 +65,7 @@ impl GuestWorkload {
             Self::Pgbench { .. } => {
                 "A client per vCPU selects rows from PostgreSQL (pvticket setup guest-disk)"
             }
+            Self::Program => "A program of the user",
         }
     }
 
@@ -77,6 +82,7 @@ impl GuestWorkload {
             Self::Eventfd => "eventfd",
             Self::Shootdown => "shootdown",
             Self::Pgbench { .. } => "pgbench",
+            Self::Program => "program",
         }
     }
 
@@ -91,7 +97,7 @@ impl GuestWorkload {
             | Self::Futex
             | Self::Eventfd
             | Self::Shootdown => true,
-            Self::Mmap | Self::Messaging | Self::Pgbench { .. } => false,
+            Self::Mmap | Self::Messaging | Self::Pgbench { .. } | Self::Program => false,
         }
     }
 
@@ -108,8 +114,12 @@ impl GuestWorkload {
         matches!(self, Self::Pgbench { .. })
     }
 
-    /// Returns the workload with this name; `pgbench:64/10` has 64 clients and a database of scale 10.
+    /// Returns the workload with this name; `pgbench:64/10` has 64 clients and a database of scale 10, and a
+    /// name with a directory is a [`Program`].
     pub fn from_name(text: &str) -> Option<Self> {
+        if Program::parse(text).is_some() {
+            return Some(Self::Program);
+        }
         let mut plain = Self::ALL.into_iter();
         plain.find(|workload| workload.name() == text).or_else(|| {
             let size = text.strip_prefix("pgbench:")?;

@@ -22,8 +22,8 @@ use base::text_lines::TextLines;
 pub(super) const UNWRITTEN: usize = 0;
 
 /// Keys that apply to the whole run.
-pub(super) const SETTINGS: [&str; 7] =
-    ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host"];
+pub(super) const SETTINGS: [&str; 8] =
+    ["name", "question", "repetitions", "warm-up", "latency", "sum-every", "host", "root"];
 
 /// Prefix of the option that sets any key; the key follows.
 const SET: &str = "--set ";

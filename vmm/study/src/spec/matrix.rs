@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ops::RangeInclusive,
+    path::PathBuf,
     str::FromStr,
 };
 
@@ -20,16 +21,19 @@ use crate::{
     axis::{self, KEYS, NONE},
     guest::{
         kernels,
+        program::RateExpression,
         systems::{Systems, expand},
+        workload::GuestWorkload,
     },
     plan::Level,
-    point::{GuestKind, HostKind, Point},
+    point::{GuestKind, HostKernel, HostKind, Point},
 };
 use base::{
     backend::PvBackend,
     guest_kernel::GuestKernel,
     handoff::{HandoffSpec, NO_GUEST_KERNEL},
     host_extras::PleWindow,
+    label::NameAndFile,
     steal_source::StealSource,
     units::VcpuCount,
 };
@@ -101,6 +105,12 @@ fn place(
                 SpecFault::Value { name: name.to_owned(), why: reason.clone() }.at(line)
             };
             point.host = *place.as_ref().map_err(error)?;
+            if point.host_kernel.is_some() && point.host == HostKind::Direct {
+                let why = "nothing here runs in the emulated host; name it as the host";
+                return Err(form
+                    .axis("host-kernels")
+                    .map_or_else(|| error(&why.into()), |axis| axis.values[0].invalid(why)));
+            }
             if point.guest == GuestKind::Linux && point.spin_threshold == defaults::BY_HOST {
                 let is_emulated = setting.is_emulated || point.host == HostKind::Emulated;
                 point.spin_threshold = defaults::linux_spins(is_emulated);
@@ -113,17 +123,46 @@ fn place(
 /// Returns every axis, with default values if the spec has none, and with `all` locks expanded to names.
 fn axes(form: &Form, setting: &Setting<'_>) -> Result<Vec<Axis>, SpecError> {
     let mut axes = Vec::new();
+    let has_own_kernel = !files_of(form, "guest-kernels", GuestKernel::with_file).is_empty();
     for key in KEYS {
         let Some(axis) = form.axis(key) else {
-            let values = axis::default_values(key, setting).into_iter();
-            let values =
-                values.map(|text| Value { name: key.into(), text, line: UNWRITTEN }).collect();
-            axes.push(Axis { key, values });
+            let values = match key {
+                "locks" if has_own_kernel => vec![System::Kernel.to_string()],
+                "workloads" if has_own_kernel => vec![GuestWorkload::Eventfd.name().into()],
+                _ => axis::default_values(key, setting),
+            };
+            let value = |text| Value { name: key.into(), text, line: UNWRITTEN };
+            axes.push(Axis { key, values: values.into_iter().map(value).collect() });
             continue;
         };
-        axes.push(if key == "locks" { locks(axis, form)? } else { axis.clone() });
+        axes.push(match key {
+            "locks" => locks(axis, form)?,
+            "guest-kernels" => named(axis, |text| Ok(GuestKernel::with_file(text)?.0.to_string()))?,
+            "host-kernels" => named(axis, |text| Ok(HostKernel::with_file(text)?.0.to_string()))?,
+            _ => axis.clone(),
+        });
     }
     Ok(axes)
+}
+
+/// Returns the kernel files that the spec names for a key.
+pub fn files_of<K>(form: &Form, key: &str, parse: fn(&str) -> NameAndFile<K>) -> Vec<(K, PathBuf)> {
+    let values = form.values(key).filter_map(|text| parse(text).ok());
+    values.filter_map(|(kernel, file)| Some((kernel, file?))).collect()
+}
+
+/// Replaces files by their names, which must differ.
+fn named(axis: &Axis, name: impl Fn(&str) -> Result<String, String>) -> Result<Axis, SpecError> {
+    let mut values: Vec<Value> = Vec::new();
+    for value in &axis.values {
+        let text = name(&value.text).map_err(|why| value.invalid(why))?;
+        if values.iter().any(|known| known.text == text) {
+            let why = format!("'{}': {text} is taken, name the file by NAME=PATH", value.text);
+            return Err(value.invalid(why));
+        }
+        values.push(Value { text, ..value.clone() });
+    }
+    Ok(Axis { key: axis.key, values })
 }
 
 /// Expands `all` to the locks supported by any of the guests.
@@ -249,6 +288,20 @@ impl<'a> Combination<'a> {
     pub(crate) fn guest_kernel(&self, point: &Point) -> Result<GuestKernel, SpecError> {
         let requested = self.parse("guest-kernels")?;
         Ok(if point.guest == GuestKind::Linux { requested } else { GuestKernel::UNNAMED })
+    }
+
+    /// Returns the kernel of the emulated host, if the spec names any.
+    pub(crate) fn host_kernel(&self) -> Result<Option<HostKernel>, SpecError> {
+        if self.is_written("host-kernels") {
+            self.parse("host-kernels").map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Returns the expression for the rate that this point's program prints.
+    pub(crate) fn rate(&self, point: &Point) -> Result<Option<RateExpression>, SpecError> {
+        Ok(self.unless_none("rate")?.filter(|_| point.program().is_some()))
     }
 
     /// Returns the backend of this point's lock: off if the lock never halts.

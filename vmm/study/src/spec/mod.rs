@@ -21,7 +21,7 @@ mod possible;
 #[cfg(any(test, feature = "testing"))]
 pub mod test_mistakes;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub use part::{InvalidPart, MAX_PARTS, Part};
 
 use super::{
     plan::Seconds,
-    point::{GuestKind, HostKind, Point},
+    point::{GuestKind, HostKernel, HostKind, Point},
     store::record::MachineFile,
 };
 use base::{
@@ -125,6 +125,12 @@ pub struct Experiment {
     pub seed: u64,
     /// The matrix without the excluded combinations.
     pub points: Vec<Point>,
+    /// Files of guest kernels.
+    pub guest_kernels: Vec<(GuestKernel, PathBuf)>,
+    /// Files of kernels of the emulated host.
+    pub host_kernels: Vec<(HostKernel, PathBuf)>,
+    /// Directory that becomes the root of guests with a program; None: they have busybox.
+    pub root: Option<PathBuf>,
     /// Machine files of simulated points. A spec only names them; the caller reads them.
     pub machines: Vec<MachineFile>,
     /// Restricts the experiment to the cells of this part; None: all cells.
@@ -160,6 +166,9 @@ impl Experiment {
             method: method(form)?,
             seed: points.first().map_or(1, |point| point.seed),
             points,
+            guest_kernels: matrix::files_of(form, "guest-kernels", GuestKernel::with_file),
+            host_kernels: matrix::files_of(form, "host-kernels", HostKernel::with_file),
+            root: text("root").map(PathBuf::from),
             machines: Vec::new(),
             part: None,
             is_simulated: form.is_simulated(),

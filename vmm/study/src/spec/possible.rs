@@ -1,6 +1,7 @@
 //! Checks whether combinations of a matrix can be run.
 
 use hypercalls::payload;
+use locks::System;
 
 use super::{
     error::{SpecError, SpecFault},
@@ -8,11 +9,14 @@ use super::{
     matrix::{Combination, MAX_VMS},
 };
 use crate::{
-    guest::{kernels, workload::GuestWorkload},
+    guest::{kernels, program::Program, workload::GuestWorkload},
     point::{GuestKind, Point},
 };
 use base::{backend::PvBackend, plural::count, steal_source::StealSource, units::VcpuCount};
 use sched::{driver::DriverKind, policy::SHORTEST_SLICE};
+
+/// The reason against the lock `kernel` in other guests than Linux.
+const NO_KERNEL: &str = "only a Linux guest has a kernel";
 
 /// Returns the error for conflicting values. It has the line of the first value that is in the spec.
 pub(super) fn impossible(values: &[&Value], reason: impl Into<String>) -> SpecError {
@@ -32,6 +36,7 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
     let driver = values("drivers").find(|driver| driver.text != DriverKind::User.name());
     let kernel = values("guest-kernels").find(|kernel| kernel.line != UNWRITTEN);
     let source = values("told").find(|source| source.line != UNWRITTEN);
+    let has_program = values("workloads").any(|value| Program::parse(&value.text).is_some());
     let latency = form.setting("latency").filter(|latency| latency.text == "true");
     let is_timed = has(GuestKind::Payload) || has(GuestKind::Sim);
     let uses = [
@@ -47,6 +52,11 @@ pub(super) fn check_matrix(form: &Form, axes: &[Axis]) -> Result<(), SpecError> 
         ),
         (source, ("guests", has(GuestKind::Linux)), "only a Linux guest reads its steal time"),
         (kernel, ("guests", has(GuestKind::Linux)), "only a Linux guest boots a kernel"),
+        (
+            values("rate").find(|rate| rate.line != UNWRITTEN).or(form.setting("root")),
+            ("workloads", has_program),
+            "it is for a program; name one (--program DIR/COMMAND)",
+        ),
         (latency, ("guests", is_timed), "only payload and sim time their operations"),
         (
             form.setting("sum-every"),
@@ -125,6 +135,9 @@ impl Combination<'_> {
 
     fn check_payload(&self, point: &Point) -> Result<(), SpecError> {
         let workloads = payload::Workload::OF_LOCKS;
+        if point.lock == System::Kernel {
+            return Err(self.impossible(&["locks", "guests"], NO_KERNEL));
+        }
         let Some((workload, ..)) = workloads.iter().find(|(_, name, _)| *name == point.workload)
         else {
             let names: Vec<&str> = workloads.iter().map(|(_, name, _)| *name).collect();
@@ -155,6 +168,7 @@ impl Combination<'_> {
     fn check_sim(&self, point: &Point) -> Result<(), SpecError> {
         let is_served = matches!(point.backend, PvBackend::Off | PvBackend::Vmm);
         let (keys, reason): (&[_], _) = match () {
+            () if point.lock == System::Kernel => (&["locks", "guests"], NO_KERNEL),
             () if point.machine.is_empty() => {
                 (&["machines", "guests"], "name a machine to simulate")
             }
@@ -174,7 +188,8 @@ impl Combination<'_> {
     fn check_linux(&self, point: &Point) -> Result<(), SpecError> {
         if point.guest_workload().is_none() {
             let names = GuestWorkload::ALL.map(GuestWorkload::name).join(", ");
-            let reason = format!("a Linux guest has {names} (pgbench:CLIENTS/SCALE)");
+            let reason =
+                format!("a Linux guest has {names} (pgbench:CLIENTS/SCALE), or DIR/COMMAND");
             return Err(self.impossible(&["workloads", "guests"], reason));
         }
         if kernels::flavour(point.lock).is_none() {

@@ -8,7 +8,7 @@ pub const MISTAKES: &[(&str, usize, &str)] = &[
     ("slots = 3", 1, "1 to 2"),
     ("guests = \"windows\"", 1, "unknown guest"),
     ("guest-kernels = \"6.12\"", 1, "only a Linux guest"),
-    ("guests = \"linux\"\nguest-kernels = \"5.15\"", 2, "unknown guest kernel"),
+    ("guests = \"linux\"\nguest-kernels = \"6.1=/x\"", 2, "6.1 is taken"),
     ("guest_kernels = \"6.1\"\nguest-kernels = \"6.12\"", 1, "duplicate key"),
     ("policies = \"later\"", 1, "later"),
     ("faults = \"kick-drop:2\"", 1, "probability"),

@@ -1,4 +1,6 @@
 use super::{test_mistakes::MISTAKES, *};
+use std::path::Path;
+
 use base::{
     backend::PvBackend, guest_kernel::GuestKernel, steal_source::StealSource, units::VcpuCount,
 };
@@ -51,6 +53,27 @@ fn other_vms_count_for_the_ratio() {
 }
 
 #[test]
+fn programs_have_rates_and_names() {
+    let text = "guests = \"linux\"\nvcpus = 2\nlocks = \"queued\"\nworkloads = [\"eventfd\", \"/d/run 3\"]\n\
+        rate = \"= (.*)\"\nroot = \"/r\"";
+    let experiment = parse(text).unwrap();
+    let [eventfd, program] = experiment.points.as_slice() else { panic!("two points") };
+    assert_eq!((eventfd.rate.is_none(), program.rate.is_some()), (true, true));
+    assert_eq!((program.workload_name().as_str(), program.counts_runs()), ("run 3", false));
+    assert!(
+        program.to_string().ends_with("linux 6.12 run 3, queued, 2 vCPUs on 2 CPUs"),
+        "{program}"
+    );
+    assert!(eventfd.is_overlong(100.0) && !program.is_overlong(100.0));
+    assert_eq!(experiment.root.as_deref(), Some(std::path::Path::new("/r")));
+    let line = serde_json::to_string(program).unwrap();
+    assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), *program);
+    for (from, to) in [("= (.*)", "= .*"), (", \"/d/run 3\"", ""), ("\"linux\"", "\"payload\"")] {
+        assert!(parse(&text.replace(from, to)).is_err(), "{to}");
+    }
+}
+
+#[test]
 fn unsupported_options_add_no_points() {
     let text = "vcpus = 2\nbackends = [\"vmm\", \"doorbell\"]\nhandoffs = [\"none\", \"fuse\"]";
     let expected =
@@ -82,6 +105,30 @@ fn only_linux_guests_have_guest_kernels() {
     let line = serde_json::to_string(&points[0]).unwrap();
     assert!(!line.contains("guest_kernel"), "stores of payloads stay as they are: {line}");
     assert!(points[1].to_string().starts_with("linux 6.12 lock, "), "{}", points[1]);
+}
+
+/// With a file of unknown content, defaults are a lock and a workload that any kernel has.
+#[test]
+fn guest_kernels_may_be_files() {
+    let text = "guests = \"linux\"\nguest-kernels = [\"6.12\", \"mine=/a/vmlinux\", \"b/bzImage\"]\nvcpus = 2\n";
+    let cells = |text: &str| -> Vec<String> {
+        let points = parse(text).unwrap().points.into_iter();
+        points
+            .map(|point| format!("{} {} {}", point.guest_kernel, point.workload, point.lock_name()))
+            .collect()
+    };
+    let all = ["6.12 eventfd 6.12", "mine eventfd mine", "bzImage eventfd bzImage"];
+    assert_eq!(cells(text), all);
+    let without = format!("{text}[[exclude]]\nguest-kernels = \"mine\"\n");
+    assert_eq!(cells(&without), [all[0], all[2]]);
+    let locks = format!("{text}locks = \"queued\"\nworkloads = \"lock\"\n");
+    assert_eq!(cells(&locks)[1], "mine lock queued");
+    let experiment = parse(text).unwrap();
+    let files: Vec<&Path> =
+        experiment.guest_kernels.iter().map(|(_, file)| file.as_path()).collect();
+    assert_eq!(files, [Path::new("/a/vmlinux"), Path::new("b/bzImage")]);
+    let line = serde_json::to_string(&experiment.points[1]).unwrap();
+    assert_eq!(serde_json::from_str::<Point>(&line).unwrap(), experiment.points[1]);
 }
 
 #[test]

@@ -198,6 +198,9 @@ pub struct Figures {
     pub seconds: f64,
     /// Operations of each vCPU or worker in the window.
     pub operations: Vec<u64>,
+    /// The rate that a program of the user printed, for all VMs, if its expression was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub printed_rate: Option<f64>,
     /// Contended operations, if the lock counts them.
     pub slow: Option<u64>,
     /// Waits, for any lock of the guest's kernel, that exhausted the spin threshold.
@@ -212,6 +215,9 @@ pub struct Figures {
     pub violations: u64,
     /// Tickets served out of order; anything but zero is a bug.
     pub disorder: u64,
+    /// Whether `halts` and `kicks` are unknown: the guest's kernel does not count them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub halts_uncounted: bool,
     /// Counts of the VMM over the window.
     pub vmm: Counts,
     /// Counts of the host's kernel for each VM, over its window; empty for simulations.
@@ -289,8 +295,12 @@ impl Figures {
         self.violations > 0 || self.disorder > 0
     }
 
-    /// Returns the operations per second of all vCPUs.
+    /// Returns the operations per second of all vCPUs, or the printed rate.
     pub fn rate(&self) -> f64 {
+        self.printed_rate.unwrap_or_else(|| self.counted_rate())
+    }
+
+    fn counted_rate(&self) -> f64 {
         if self.seconds > 0.0 { self.all_operations() / self.seconds } else { 0.0 }
     }
 
@@ -298,7 +308,9 @@ impl Figures {
     /// clock. The counts of the VMM and the schedule already include all VMs.
     #[must_use]
     pub fn merge_machine(mut self, other: Self) -> Self {
-        let rate = self.rate() + other.rate();
+        let printed = self.printed_rate.zip(other.printed_rate);
+        self.printed_rate = printed.map(|(first, second)| first + second);
+        let rate = self.counted_rate() + other.counted_rate();
         self.seconds = if rate > 0.0 {
             (self.all_operations() + other.all_operations()) / rate
         } else {
@@ -309,6 +321,7 @@ impl Figures {
         self.long_waits = sum(self.long_waits, other.long_waits);
         self.guest_steal_ns = sum(self.guest_steal_ns, other.guest_steal_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+        self.halts_uncounted |= other.halts_uncounted;
         self.halts = self.halts.saturating_add(other.halts);
         self.kicks = self.kicks.saturating_add(other.kicks);
         self.violations = self.violations.saturating_add(other.violations);
@@ -393,6 +406,9 @@ mod tests {
         let both = figures(1.0, 100).merge_machine(figures(2.0, 600));
         assert_eq!((both.all_operations(), both.rate()), (700.0, 400.0));
         assert_eq!(figures(1.0, 0).merge_machine(figures(2.0, 0)).seconds, 2.0);
+        let printed = |rate| Figures { printed_rate: Some(rate), ..figures(2.0, 1) };
+        let both = printed(7.0).merge_machine(printed(5.0));
+        assert_eq!((both.rate(), both.seconds), (12.0, 2.0));
         let liar = || Figures { halts: u64::MAX, violations: u64::MAX, ..figures(1.0, u64::MAX) };
         let both = liar().merge_machine(liar());
         assert_eq!((both.halts, both.violations), (u64::MAX, u64::MAX));

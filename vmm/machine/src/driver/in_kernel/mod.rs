@@ -266,7 +266,8 @@ impl BpfDriver {
 
     fn hits(&self) -> Option<Hits> {
         let injects = matches!(self.policy, KernelPolicy::Holders(_) | KernelPolicy::Next(_));
-        let counts = self.scheduler.counts().ok().filter(|_| injects)?;
+        // Threads in vCPUs' confinement may call this, but not read counts.
+        let counts = injects.then(|| self.scheduler.counts().ok()).flatten()?;
         Some(Hits { hits: counts.hits, guesses: 0, misses: counts.misses })
     }
 

@@ -26,6 +26,11 @@ impl<'a> CellRow<'a> {
         self.cell.figures()
     }
 
+    /// Returns the figures if the guest's kernel counts halts and kicks.
+    pub fn counted(&self) -> Option<&'a Figures> {
+        self.figures().filter(|figures| !figures.halts_uncounted)
+    }
+
     pub fn disturbance(&self) -> Option<Disturbance> {
         Some(Disturbance::new(&self.cell.point, [self.figures()?].into_iter()))
     }
