@@ -27,7 +27,6 @@ say() { echo "host: $*"; }
 
 by_hand() {
     case $name in
-    host-own-*) ;;
     host)
         cat <<HELP
 host: to do it by hand, get the package that $meta depends on from a Debian mirror

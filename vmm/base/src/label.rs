@@ -83,14 +83,18 @@ macro_rules! names_or_own {
 
             /// Parses a value of an option or a spec: a name, or the user's file as `NAME=PATH` or `PATH`.
             pub fn with_file(text: &str) -> $crate::label::NameAndFile<Self> {
-                if let Some(known) = Self::ALL.into_iter().find(|known| known.name() == text) {
+                if let Some(known) = Self::known(text) {
                     return Ok((known, None));
                 }
                 let (label, file) = $crate::label::Label::with_file(text)?;
-                match label.name() {
-                    $($name)|+ => Err(format!("'{text}': {label} is taken, name the file otherwise")),
-                    _ => Ok((Self::Own(label), Some(file))),
+                match Self::known(label.name()) {
+                    Some(_) => Err(format!("'{text}': {label} is taken, name the file otherwise")),
+                    None => Ok((Self::Own(label), Some(file))),
                 }
+            }
+
+            fn known(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|known| known.name() == word)
             }
         }
 
@@ -104,8 +108,7 @@ macro_rules! names_or_own {
             type Err = String;
 
             fn from_str(word: &str) -> Result<Self, String> {
-                let known = Self::ALL.into_iter().find(|known| known.name() == word);
-                known.map_or_else(|| $crate::label::Label::new(word).map(Self::Own), Ok)
+                Self::known(word).map_or_else(|| $crate::label::Label::new(word).map(Self::Own), Ok)
             }
         }
     };

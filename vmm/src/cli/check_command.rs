@@ -31,7 +31,11 @@ use experiment::{
 };
 use kvm::KvmKind;
 use os::{artifacts, signals};
-use study::{guest::program::Program, host_facts::FileFacts, point::HostKind};
+use study::{
+    guest::program::Program,
+    host_facts::FileFacts,
+    point::{HostKernel, HostKind},
+};
 
 /// Slots that the guests share, unless the host has fewer.
 const SLOTS: usize = 2;
@@ -140,7 +144,8 @@ fn is_interrupted(error: &anyhow::Error) -> bool {
 fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.host, GuestClass::Ring0, kind).place;
-    args.host_kernel.choice()?.check(place == HostKind::Emulated)?;
+    let host_kernel = args.host_kernel.choice()?;
+    host_kernel.check(place == HostKind::Emulated)?;
     let against = args.against.as_deref().map(Reference::read).transpose()?;
     let json = ResultFile::check("--json", args.json.as_deref())?;
     let paths: Vec<Option<&Path>> = match &args.compare {
@@ -162,7 +167,8 @@ fn run_tests(args: &CheckArgs) -> anyhow::Result<u8> {
     };
     let packed = args.packed.as_deref().or(archive.as_deref());
     if place == HostKind::Emulated {
-        return run_emulated(args, &kernels, text.as_deref().zip(packed));
+        let host_kernel = host_kernel.kernel()?;
+        return run_emulated(args, host_kernel, &kernels, text.as_deref().zip(packed));
     }
     let program = program
         .zip(packed)
@@ -221,11 +227,12 @@ fn run_comparison(
 /// Runs the same command in the emulated host.
 fn run_emulated(
     args: &CheckArgs,
+    host_kernel: HostKernel,
     kernels: &[Kernel],
     program: Option<(&str, &Path)>,
 ) -> anyhow::Result<u8> {
     let memory = program.map_or(MEMORY, |(_, archive)| programs::guest_memory(archive));
-    let mut inside = EmulatedCommand::new(args.host_kernel.choice()?.kernel()?, memory);
+    let mut inside = EmulatedCommand::new(host_kernel, memory);
     inside.take_busybox(&artifacts::busybox()?);
     let mut words: Vec<std::ffi::OsString> = vec!["check".into(), "--host".into(), "direct".into()];
     words.push(if args.compare.is_some() { "--compare".into() } else { "--kernel".into() });

@@ -127,9 +127,10 @@ impl RunLoop<'_> {
                 if self.stop_deadline.is_some() || slot.cell.is_some() {
                     continue;
                 }
-                let length = queue.len();
-                queue.retain(|cell| self.tried.get(&cell.point) != Some(&false));
-                self.summary.remaining += (length - queue.len()) as u32;
+                let is_hopeless = |cell: &PlannedCell| self.tried.get(&cell.point) == Some(&false);
+                while queue.pop_front_if(|cell| is_hopeless(cell)).is_some() {
+                    self.summary.remaining += 1;
+                }
                 if let Some(next) = slot.next(&mut queue) {
                     self.begin(slot, next, host, number, &send).await?;
                 }

@@ -201,8 +201,8 @@ fn guests(study: &Study, lines: &mut SetupLines) {
     for file in
         study.runs.iter().flat_map(|run| &run.sessions).flat_map(|session| &session.host.kernels)
     {
-        let name = format!("kernel {} {}", file.name, identity(file)).replace("  ", " ");
-        lines.add("guest", &name);
+        let parts = ["kernel".to_owned(), file.name.clone(), identity(file)].map(Some);
+        lines.add("guest", &joined(parts, " "));
     }
 }
 

@@ -39,7 +39,8 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     confinement::set_mode()?;
     let kind = KvmKind::detect();
     let place = host_choice::choose_here(args.common.host, GuestClass::Ring0, kind).place;
-    args.common.host_kernel.choice()?.check(place == HostKind::Emulated)?;
+    let host_kernel = args.common.host_kernel.choice()?;
+    host_kernel.check(place == HostKind::Emulated)?;
     let kernel = if place == HostKind::Emulated || kind.runs_linux() {
         Some(find_kernel(args.kernel.as_deref())?)
     } else {
@@ -51,9 +52,7 @@ pub(super) fn run(args: BootBenchArgs) -> anyhow::Result<u8> {
     let json = args.common.json.as_deref();
     match place {
         HostKind::Direct => run_direct(args.runs, kernel, json),
-        HostKind::Emulated => {
-            run_emulated(args.runs, kernel, json, args.common.host_kernel.choice()?.kernel()?)
-        }
+        HostKind::Emulated => run_emulated(args.runs, kernel, json, host_kernel.kernel()?),
     }
 }
 

@@ -71,9 +71,10 @@ pub(super) fn run(args: HyperBenchArgs) -> anyhow::Result<u8> {
     let needs_ring_0 = backends.iter().any(|backend| backend.needs_ring_0());
     let class = if needs_ring_0 { GuestClass::Ring0 } else { GuestClass::Payload };
     let place = host_choice::choose_here(args.common.host, class, kind).place;
-    args.common.host_kernel.choice()?.check(place == HostKind::Emulated)?;
+    let host_kernel = args.common.host_kernel.choice()?;
+    host_kernel.check(place == HostKind::Emulated)?;
     match place {
-        HostKind::Emulated => run_emulated(&args, args.common.host_kernel.choice()?.kernel()?),
+        HostKind::Emulated => run_emulated(&args, host_kernel.kernel()?),
         HostKind::Direct => {
             host_choice::check_direct(class, kind)?;
             run_direct(&args)

@@ -150,8 +150,9 @@ fn driver_help() -> String {
 pub fn run(args: BootArgs) -> anyhow::Result<u8> {
     confinement::set_mode()?;
     let choice = host_choice::choose_here(args.host, GuestClass::Ring0, KvmKind::detect());
-    let host_kernel = args.host_kernel.choice()?.kernel()?;
-    args.host_kernel.choice()?.check(choice.place == HostKind::Emulated)?;
+    let named = args.host_kernel.choice()?;
+    let host_kernel = named.kernel()?;
+    named.check(choice.place == HostKind::Emulated)?;
     let is_dry = args.dry_run;
     if choice.place == HostKind::Emulated {
         driver::check_emulated(args.driver, host_kernel)?;

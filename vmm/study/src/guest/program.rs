@@ -63,7 +63,7 @@ pub fn guest_path(path: &Path) -> PathBuf {
 /// Reasons to reject a program's output, or the expression for it.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FigureError {
-    /// Not a regular expression.
+    /// The expression is invalid.
     #[error("not a regular expression with a group, as in 'tps = ([0-9.]+)': {0}")]
     Expression(String),
     /// No line of the output matches.

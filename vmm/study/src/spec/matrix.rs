@@ -292,11 +292,7 @@ impl<'a> Combination<'a> {
 
     /// Returns the kernel of the emulated host, if the spec names any.
     pub(crate) fn host_kernel(&self) -> Result<Option<HostKernel>, SpecError> {
-        if self.is_written("host-kernels") {
-            self.parse("host-kernels").map(Some)
-        } else {
-            Ok(None)
-        }
+        self.unless("host-kernels", "")
     }
 
     /// Returns the expression for the rate that this point's program prints.
